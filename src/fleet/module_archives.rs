@@ -26,6 +26,8 @@ const INDEX_FILE: &str = ".remoor/modules/index.json";
 const INDEX_VERSION: u32 = 1;
 /// Maximum size of the index in bytes.
 const INDEX_MAX: usize = 4 << 20;
+/// Maximum length in characters of the reason why a module was not packed.
+const REASON_MAX: usize = 2000;
 /// Limits for the packed modules of a generation.
 const LIMITS: ArchiveLimits = ArchiveLimits { requests: 2000, archive: 8 << 20, all: 16 << 20 };
 
@@ -69,47 +71,59 @@ struct StoredAnswer {
 
 /// Packs the modules of `source` that the provisioning playbooks of a fleet need, and stores them as
 /// files of the fleet. Files of an earlier call are removed first. A fleet without such modules gets
-/// no file. Returns a warning if `source` has not found modules because of missing software.
+/// no file. Returns a warning for each task that is refused, for each encrypted file of tasks whose
+/// modules are not known, and about modules that could not be packed.
 ///
 /// Faults of the playbooks are not reported here; `lint` and `summary` report them.
-pub fn store_modules(fleet: &mut Fleet, source: &dyn ModuleSource) -> Result<Option<Fault>, Fault> {
+pub fn store_modules(fleet: &mut Fleet, source: &dyn ModuleSource) -> Result<Vec<Fault>, Fault> {
     store_within(fleet, source, LIMITS)
 }
 
-fn store_within(fleet: &mut Fleet, source: &dyn ModuleSource, limits: ArchiveLimits) -> Result<Option<Fault>, Fault> {
+fn store_within(fleet: &mut Fleet, source: &dyn ModuleSource, limits: ArchiveLimits) -> Result<Vec<Fault>, Fault> {
     let old: Vec<String> = fleet.files.paths_below(MODULES_DIR).map(str::to_owned).collect();
     old.iter().for_each(|path| drop(fleet.files.0.remove(path)));
     let recorder = ModuleRecorder { source, limits, answers: RefCell::default() };
     let known = ClusterContext::default();
     let variables = FleetVariables::new(fleet, &known);
+    let mut warnings = BTreeSet::new();
     for host in fleet.inventory.hosts.keys() {
         for role in [ClusterRole::Worker, ClusterRole::Manager] {
             let Ok(context) = variables.of_host(host, role) else { continue };
             if plans::provisions_natively(fleet, host) {
                 // The modules that faulty playbooks need are packed as far as they compile.
                 let scope = PlanScope::default();
-                let _reported_by_lint =
-                    plans::compile_with(fleet, host, &context, Phase::Provision, &scope, Some(&recorder));
+                let compiled = plans::compile_with(fleet, host, &context, Phase::Provision, &scope, Some(&recorder));
+                let Ok(compiled) = compiled else { continue };
+                warnings.extend(compiled.refused);
+                warnings.extend(compiled.unopened_tasks.iter().map(|path| unread_tasks(path)));
             }
         }
     }
     let answers = recorder.answers.into_inner();
-    if answers.is_empty() {
-        return Ok(None);
+    let mut warnings: Vec<Fault> = warnings.into_iter().collect();
+    if !answers.is_empty() {
+        warnings.extend(unpacked_modules(&answers));
+        add_files(&mut fleet.files, answers)?;
     }
-    let warning = missing_software(&answers);
-    add_files(&mut fleet.files, answers)?;
-    Ok(warning)
+    Ok(warnings)
 }
 
-/// The warning about modules that were not found because of missing software.
-fn missing_software(answers: &Answers) -> Option<Fault> {
+/// The warning about an encrypted file of tasks that could not be opened.
+fn unread_tasks(path: &str) -> Fault {
+    let message = "is encrypted and was not opened, so modules that only its tasks need are not packed, and such tasks \
+        are refused";
+    Fault::warn(path, 0, 0, message).hint("name the password with --vault-password-file FILE or --vault-id ID@FILE")
+}
+
+/// The warning about modules that were not packed because software is missing or fails.
+fn unpacked_modules(answers: &Answers) -> Option<Fault> {
     let missing = || {
         answers.iter().filter_map(|(request, answer)| match answer {
             Err(ModuleRefusal::NoCore(_)) => Some((&request.name, "this machine has no ansible-core".to_owned())),
             Err(ModuleRefusal::NoCollection(name)) => {
                 Some((&request.name, format!("the collection {name} is not installed")))
             }
+            Err(ModuleRefusal::Failed(why)) => Some((&request.name, why.clone())),
             _ => None,
         })
     };
@@ -202,10 +216,42 @@ impl ModuleSource for ModuleRecorder<'_> {
                 answers.insert(request.clone(), Err(ModuleRefusal::NoCore(NO_CORE.to_owned())));
                 return Err(ModuleRefusal::NoCore(why));
             }
+            Err(ModuleRefusal::NotFound(why)) => Err(ModuleRefusal::NotFound(without_directories(&why))),
+            Err(ModuleRefusal::Failed(why)) => Err(ModuleRefusal::Failed(without_directories(&why))),
             Err(refusal) => Err(refusal),
         };
         answers.insert(request.clone(), answer.clone());
         answer
+    }
+}
+
+/// A reason without the directories of this machine: of each absolute path, only the last name is
+/// kept. A generation must not contain names of the operator's machine, and equal fleets must give
+/// equal generations on all machines.
+fn without_directories(why: &str) -> String {
+    let is_end = |c: char| c.is_whitespace() || "'\"`()[]{}<>,;:=".contains(c);
+    let shorten = |word: &str| match word.trim_end_matches('/').rsplit_once('/') {
+        Some((_, name)) if word.starts_with('/') => format!(".../{name}"),
+        _ => word.to_owned(),
+    };
+    let short: String = why
+        .split_inclusive(is_end)
+        .map(|part| {
+            let word = part.trim_end_matches(is_end);
+            shorten(word) + &part[word.len()..]
+        })
+        .collect();
+    short.chars().take(REASON_MAX).collect()
+}
+
+/// The source of modules for a generation without packed modules. It refuses each request, so that
+/// the native module never replaces a module of `library/` in silence.
+#[derive(Debug)]
+pub struct NoStoredModules;
+
+impl ModuleSource for NoStoredModules {
+    fn pack(&self, _request: &ModuleRequest) -> Result<Arc<PackedModule>, ModuleRefusal> {
+        Err(ModuleRefusal::NotStored)
     }
 }
 

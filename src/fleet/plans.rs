@@ -1,7 +1,7 @@
 //! The compiled cleanup and provisioning plans of one node.
 
 use super::manifest::{Expected, manifest};
-use super::module_archives::StoredModules;
+use super::module_archives::{NoStoredModules, StoredModules};
 use super::{ClusterContext, NodeVariables, context};
 use remoor_config::{Fleet, GroupConfig, Provisioner};
 use remoor_model::{Fault, GenerationSeq, GroupName, JobVars, Phase, ServiceName};
@@ -39,11 +39,15 @@ pub(super) fn compile_stored(
     scope: &PlanScope,
 ) -> Result<Compiled, Vec<Fault>> {
     // A cleanup never contains Python modules; see `module_archives`.
-    let stored = match phase {
+    let stored;
+    let modules: Option<&dyn ModuleSource> = match phase {
         Phase::Cleanup => None,
-        _ => StoredModules::open(&fleet.files).map_err(|fault| vec![fault])?,
+        _ => {
+            stored = StoredModules::open(&fleet.files).map_err(|fault| vec![fault])?;
+            Some(stored.as_ref().map_or(&NoStoredModules, |stored| stored as &dyn ModuleSource))
+        }
     };
-    compile_with(fleet, host, context, phase, scope, stored.as_ref().map(|stored| stored as &dyn ModuleSource))
+    compile_with(fleet, host, context, phase, scope, modules)
 }
 
 /// Compiles a plan with the modules of `modules`. None: only native modules.

@@ -10,7 +10,7 @@ use remoor_config::Fleet;
 use remoor_model::{
     ClusterRole, Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
 };
-use remoor_playbook::{Compiled, doubt_undefined};
+use remoor_playbook::{Compiled, downgrade_undefined};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles and renders everything for every host. Returns each fault and warning once, sorted by
@@ -134,7 +134,7 @@ fn summarize_host(
                     }
                     whole.extend(plan.sha256().0);
                     let (files, more) = review_plan(fleet, &plan, &context, &serde_json::Map::new());
-                    faults.extend(doubt_undefined(more, &encrypted));
+                    faults.extend(downgrade_undefined(more, &encrypted));
                     if phase == Phase::Provision {
                         expected = files;
                     }

@@ -521,7 +521,7 @@ file:
     let PhaseWork::Plan { secret, .. } = done else { panic!("{done:?}") };
     let secrets = remoor_playbook::Secrets::new(&secret);
     let told = ["/etc/app.key", "/etc/app.d/key", "/etc/token", "/etc/hidden[1]", "/etc/open", "/etc/app.conf"];
-    let hidden: Vec<&str> = told.into_iter().filter(|path| secrets.names(path.as_ref())).collect();
+    let hidden: Vec<&str> = told.into_iter().filter(|path| secrets.is_secret_name(path.as_ref())).collect();
     assert_eq!(hidden, told[..4]);
 }
 

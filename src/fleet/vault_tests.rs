@@ -53,7 +53,7 @@ fn a_generation_holds_ciphertext_and_a_manager_with_the_password_opens_it() {
     assert_eq!(expected["/etc/app.conf"].content, b"token=s3cr{{ 1+1 }}et\n");
     assert_eq!(expected["/etc/db.conf"].content, b"pw=filesecret1\n");
     let secrets = remoor_playbook::Secrets::new(&secret);
-    let names = ["/etc/app.conf", "/etc/db.conf", "/etc/app.open"].map(|path| secrets.names(path.as_ref()));
+    let names = ["/etc/app.conf", "/etc/db.conf", "/etc/app.open"].map(|path| secrets.is_secret_name(path.as_ref()));
     assert_eq!(names, [true, true, false]);
 
     let manifest = manifest(&fleet, "w1", GenerationSeq(1), &context, &expected).unwrap();

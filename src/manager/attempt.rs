@@ -259,7 +259,7 @@ impl Work {
         self.secret.dedup();
         let (fence, secret) = (self.fence_token(), self.secret.clone());
         let mut secrets = Secrets::new(&secret);
-        secrets.add_plan(&compiled.secrets);
+        secrets.set_plan(&compiled.secrets);
         let order = ExecutorOrder::Run(RunOrder { fence, phase: half, plan: bytes, protect, secret, tags, timeout_ms });
         let mut log = super::blobs::AttemptLog::open(&self.shared, self.attempt);
         let (shared, job_id, attempt) = (self.shared.clone(), self.job.0, self.attempt.0);

@@ -11,6 +11,7 @@ mod import;
 mod last_run;
 mod machine;
 pub mod play;
+mod project_dir;
 mod report;
 mod run;
 mod serve;

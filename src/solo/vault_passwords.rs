@@ -1,7 +1,7 @@
 //! The vault passwords of `play` and `lint`: from the command line, the environment, and
 //! `ansible.cfg` of the project, as in Ansible. A password is never an argument.
 
-use super::play::{ansible_defaults, root_of};
+use super::project_dir::{ansible_defaults, checked_root_of};
 use remoor_model::Fault;
 use remoor_vault::{PasswordError, PasswordSource, Vault};
 use std::path::{Path, PathBuf};
@@ -29,11 +29,18 @@ impl VaultOptions {
         root: Option<&Path>,
     ) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
         let real = std::fs::canonicalize(playbook).unwrap_or_else(|_| playbook.to_owned());
-        self.read(root.unwrap_or_else(|| root_of(real.parent().unwrap_or(Path::new("")))))
+        let (project, ignored) = match root {
+            Some(root) => (root.to_owned(), None),
+            None => checked_root_of(real.parent().unwrap_or(Path::new(""))),
+        };
+        let (vault, mut warnings) = self.read(&project)?;
+        warnings.extend(ignored);
+        Ok((vault, warnings))
     }
 
     /// Reads all passwords. `project` is the directory with `ansible.cfg`. A source of `ansible.cfg`
-    /// that can't be read is only a warning, because nothing may be encrypted.
+    /// that can't be read is only a warning, because nothing may be encrypted. A program runs only
+    /// when encrypted content is opened.
     pub fn read(&self, project: &Path) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
         let (mut sources, mut faults) = (Vec::new(), Vec::new());
         let here = Path::new("");
@@ -50,14 +57,14 @@ impl VaultOptions {
             split_sources(&value, list).for_each(|word| add(PasswordSource::parse(word), here, name));
         }
         let config = project.join("ansible.cfg").display().to_string();
-        let defaults = ansible_defaults(project);
+        let (defaults, ignored) = ansible_defaults(project);
         for (name, list) in [("vault_password_file", false), ("vault_identity_list", true)] {
             let value = defaults.get(name).map(String::as_str).unwrap_or_default();
             split_sources(value, list).for_each(|word| add(PasswordSource::parse(word), project, &config));
         }
-        let (mut passwords, mut warnings) = (Vec::new(), Vec::new());
+        let (mut passwords, mut warnings) = (Vec::new(), Vec::from_iter(ignored));
         for (source, option) in sources {
-            match source.read() {
+            match source.read_lazily() {
                 Ok(password) => passwords.push(password),
                 Err(error) if option == config => warnings.push(Fault::warn(&option, 0, 0, message(&error))),
                 Err(error) => faults.push(Fault::error(&option, 0, 0, message(&error))),
@@ -65,7 +72,7 @@ impl VaultOptions {
         }
         let (grave, doubts): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.file != config);
         warnings.extend(doubts.into_iter().map(|fault| Fault { warning: true, ..fault }));
-        if grave.is_empty() { Ok((Arc::new(Vault::new(passwords, NEXT)), warnings)) } else { Err(grave) }
+        if grave.is_empty() { Ok((Arc::new(Vault::with_programs(passwords, NEXT)), warnings)) } else { Err(grave) }
     }
 }
 
@@ -80,5 +87,42 @@ fn message(error: &PasswordError) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    const TOKEN: &str = include_str!("../../crates/vault/fixtures/token.txt");
+
+    #[test]
+    fn a_program_of_another_user_is_not_run_and_an_own_one_only_if_needed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, own) = (dir.path().join("shared"), dir.path().join("shared/own"));
+        fs::create_dir_all(&own).unwrap();
+        let program = shared.join("program");
+        fs::write(&program, "#!/bin/sh\ntouch \"$0.ran\"\necho hunter2 pass\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(shared.join("ansible.cfg"), "[defaults]\nvault_password_file = program\n").unwrap();
+        let playbook = own.join("site.yml");
+        fs::write(&playbook, "[]").unwrap();
+        let read = |mode: u32| {
+            fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).unwrap();
+            VaultOptions::default().read_for_playbook(&playbook, None).unwrap()
+        };
+        let ran = || shared.join("program.ran").exists();
+        let (vault, warnings) = read(0o777);
+        assert!(vault.open(TOKEN).is_err() && !ran());
+        assert!(warnings.iter().any(|fault| fault.message.contains("can write to")), "{warnings:?}");
+        let (vault, warnings) = read(0o755);
+        assert!(warnings.is_empty() && !ran(), "{warnings:?}");
+        assert!(vault.open(TOKEN).is_ok() && ran());
+        // The file is also ignored if the user names its directory.
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+        let (vault, warnings) = VaultOptions::default().read_for_playbook(&playbook, Some(&shared)).unwrap();
+        assert!(vault.is_empty() && warnings[0].hint.as_ref().unwrap().contains("--vault-password-file"));
     }
 }

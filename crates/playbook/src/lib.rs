@@ -28,7 +28,7 @@ mod run;
 pub use backup::{UndoError, undo};
 pub use compile::{
     CompileOptions, Compiled, HostContext, PromptAnswers, SPECIAL_TAGS, VarsPrompt, VaultAccess, compile,
-    doubt_undefined, outline, vars_prompts,
+    downgrade_undefined, outline, vars_prompts,
 };
 pub use delegate::{
     ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer,

@@ -9,10 +9,11 @@
 
 mod envelope;
 mod password_source;
+mod recent_map;
 mod sealed_value;
 mod vault;
 
 pub use envelope::{is_encrypted, vault_id};
 pub use password_source::{PasswordError, PasswordSource};
 pub use sealed_value::{is_file_variable, is_sealed, seal, seal_variable, sealed_part};
-pub use vault::{OpenedKey, Vault, VaultError, VaultPassword};
+pub use vault::{LazyPassword, OpenedKey, Vault, VaultError, VaultPassword};

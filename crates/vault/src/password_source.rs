@@ -1,7 +1,7 @@
 //! Where a vault password comes from: a file, or the output of an executable file.
 
 use crate::envelope::is_encrypted;
-use crate::vault::{DEFAULT_ID, VaultPassword};
+use crate::vault::{DEFAULT_ID, LazyPassword, VaultPassword};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
 use std::io::Read;
@@ -69,9 +69,7 @@ impl PasswordSource {
     /// and newlines at both ends do not belong to the password.
     pub fn read(&self) -> Result<VaultPassword, PasswordError> {
         let failed = |source| PasswordError::File { path: self.path.clone(), source };
-        let meta = fs::metadata(&self.path).map_err(failed)?;
-        let is_program = meta.is_file() && meta.permissions().mode() & 0o111 != 0;
-        let bytes = match is_program {
+        let bytes = match self.is_program()? {
             true => self.run().map_err(|why| PasswordError::Program { path: self.path.clone(), why })?,
             false => {
                 let mut bytes = Vec::new();
@@ -89,6 +87,20 @@ impl PasswordSource {
             secret if is_encrypted(secret) => Err(content("is itself encrypted")),
             secret => Ok(VaultPassword::new(&self.id, secret.to_vec())),
         }
+    }
+
+    /// Reads the password of a file. A program runs later, when a text is decrypted.
+    pub fn read_lazily(self) -> Result<LazyPassword, PasswordError> {
+        match self.is_program()? {
+            true => Ok(LazyPassword::Program(self)),
+            false => self.read().map(LazyPassword::Known),
+        }
+    }
+
+    fn is_program(&self) -> Result<bool, PasswordError> {
+        let meta = fs::metadata(&self.path);
+        let meta = meta.map_err(|source| PasswordError::File { path: self.path.clone(), source })?;
+        Ok(meta.is_file() && meta.permissions().mode() & 0o111 != 0)
     }
 
     fn run(&self) -> Result<Vec<u8>, String> {
@@ -171,6 +183,25 @@ mod tests {
         }
         assert_eq!(PasswordSource::parse("a@b").unwrap().relative_to(Path::new("/d")).path, Path::new("/d/b"));
         assert_eq!(PasswordSource::parse("a@/b").unwrap().relative_to(Path::new("/d")).path, Path::new("/b"));
+    }
+
+    #[test]
+    fn a_program_runs_once_and_only_for_an_encrypted_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "#!/bin/sh\necho run >>\"$0.runs\"\necho hunter2 pass\n";
+        let source = PasswordSource::from_file(file(dir.path(), "program", text, 0o700));
+        let vault = crate::Vault::with_programs(vec![source.read_lazily().unwrap()], "name a password");
+        let runs = || fs::read_to_string(dir.path().join("program.runs")).unwrap_or_default().lines().count();
+        assert!(!vault.is_empty() && vault.open("no vault text").is_err());
+        assert_eq!(runs(), 0);
+        assert_eq!(vault.open_text(include_str!("../fixtures/token.txt")).unwrap(), "s3cr{{ 1+1 }}et");
+        assert!(vault.open(include_str!("../fixtures/prod.txt")).is_err());
+        assert_eq!(runs(), 1);
+        // The next step after a failure is to mend the program.
+        let fails = PasswordSource::from_file(file(dir.path(), "fails", "#!/bin/sh\nexit 3\n", 0o700));
+        let vault = crate::Vault::with_programs(vec![fails.read_lazily().unwrap()], "name a password");
+        let error = vault.open(include_str!("../fixtures/prod.txt")).unwrap_err();
+        assert!(vault.next_step(&error).unwrap().contains("fails failed: exit status: 3"), "{error}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub fn seal(text: &str) -> Value {
     json!({TEXT: text})
 }
 
-/// The sealed value of a variable in an encrypted file. `file` is the key from
+/// The sealed value of a variable in an encrypted file. `file` is the hash from
 /// [`Vault::keep_file`](crate::Vault::keep_file).
 pub fn seal_variable(file: &str, name: &str) -> Value {
     json!({FILE: file, NAME: name})

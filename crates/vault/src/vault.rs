@@ -1,19 +1,21 @@
 //! The passwords, and what they have opened.
 
 use crate::envelope::{Envelope, VaultKeys, vault_id};
+use crate::password_source::PasswordSource;
+use crate::recent_map::{RecentLimits, RecentMap};
 use crate::sealed_value::{SealedPart, part_of};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Maximum number of passwords. Each is tried for a text that no other password opens.
 const PASSWORDS_MAX: usize = 16;
-/// Maximum number of encrypted texts that one vault opens. Each takes some milliseconds.
-const TEXTS_MAX: usize = 50_000;
-/// Maximum number of encrypted files of variables that are remembered.
-const FILES_MAX: usize = 10_000;
+/// Limits for the texts that are remembered. A forgotten text is decrypted again, in some milliseconds.
+const TEXT_LIMITS: RecentLimits = RecentLimits { count: 50_000, size: 64 << 20 };
+/// Limits for the encrypted files of variables that are remembered. A fleet has at most 10,000 files
+/// and 64 MiB; the newest generation must fit besides others that are still in use.
+const FILE_LIMITS: RecentLimits = RecentLimits { count: 20_000, size: 128 << 20 };
 /// The id of a password without a label.
 pub(crate) const DEFAULT_ID: &str = "default";
 
@@ -46,6 +48,39 @@ impl fmt::Debug for VaultPassword {
     }
 }
 
+/// A password, or a program that prints one. The program runs when the first text is decrypted,
+/// because a program must not run for a playbook without encrypted content.
+#[derive(Clone)]
+pub enum LazyPassword {
+    Known(VaultPassword),
+    Program(PasswordSource),
+}
+
+impl LazyPassword {
+    fn read(&self) -> Result<VaultPassword, String> {
+        match self {
+            Self::Known(password) => Ok(password.clone()),
+            Self::Program(source) => source.read().map_err(|error| error.to_string()),
+        }
+    }
+}
+
+impl fmt::Debug for LazyPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(password) => password.fmt(f),
+            Self::Program(source) => write!(f, "Program({})", source.id),
+        }
+    }
+}
+
+/// The passwords after all programs have run.
+struct ReadPasswords {
+    passwords: Vec<VaultPassword>,
+    /// Why the first program that failed has printed no password.
+    failure: Option<String>,
+}
+
 /// The reason why a text was not opened, as a predicate of the text. `Vault::next_step` has the hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
@@ -59,8 +94,6 @@ pub enum VaultError {
     Malformed(String),
     #[error("is encrypted by ansible-vault, and its content is not UTF-8 text")]
     NotText,
-    #[error("is encrypted, and more than {TEXTS_MAX} encrypted values were already opened")]
-    TooMany,
     #[error("refers to the variable `{0}` of an encrypted file that was not opened")]
     UnknownVariable(String),
 }
@@ -89,10 +122,11 @@ type OpenedFile = Arc<(Map<String, Value>, Option<OpenedKey>)>;
 /// The vault passwords, and a cache of what they have opened. A text is decrypted once.
 #[derive(Default)]
 pub struct Vault {
-    passwords: Vec<VaultPassword>,
+    passwords: Vec<LazyPassword>,
+    read: OnceLock<ReadPasswords>,
     next: String,
-    opened: Mutex<BTreeMap<[u8; 32], Result<Opened, VaultError>>>,
-    files: Mutex<BTreeMap<String, OpenedFile>>,
+    opened: Mutex<RecentMap<[u8; 32], Result<Opened, VaultError>>>,
+    files: Mutex<RecentMap<String, OpenedFile>>,
 }
 
 impl fmt::Debug for Vault {
@@ -104,7 +138,12 @@ impl fmt::Debug for Vault {
 impl Vault {
     /// `next` tells a user how to name a password; it is the hint of errors about passwords.
     /// Passwords beyond the first 16 are not used.
-    pub fn new(mut passwords: Vec<VaultPassword>, next: &str) -> Self {
+    pub fn new(passwords: Vec<VaultPassword>, next: &str) -> Self {
+        Self::with_programs(passwords.into_iter().map(LazyPassword::Known).collect(), next)
+    }
+
+    /// Like `new`, for passwords that programs print. If a program fails, the reason replaces `next`.
+    pub fn with_programs(mut passwords: Vec<LazyPassword>, next: &str) -> Self {
         passwords.truncate(PASSWORDS_MAX);
         Self { passwords, next: next.to_owned(), ..Self::default() }
     }
@@ -116,7 +155,23 @@ impl Vault {
 
     /// The hint for an error. None: no other password would help.
     pub fn next_step(&self, error: &VaultError) -> Option<&str> {
-        (error.is_about_password() && !self.next.is_empty()).then_some(self.next.as_str())
+        let failure = self.read.get().and_then(|read| read.failure.as_deref());
+        Some(failure.unwrap_or(&self.next)).filter(|next| error.is_about_password() && !next.is_empty())
+    }
+
+    /// The passwords. The first call runs the programs.
+    fn read_passwords(&self) -> &[VaultPassword] {
+        let read = self.read.get_or_init(|| {
+            let mut read = ReadPasswords { passwords: Vec::new(), failure: None };
+            for password in &self.passwords {
+                match password.read() {
+                    Ok(password) => read.passwords.push(password),
+                    Err(why) => drop(read.failure.get_or_insert(why)),
+                }
+            }
+            read
+        });
+        &read.passwords
     }
 
     /// Decrypts a text that begins with `$ANSIBLE_VAULT;`. As in Ansible, the password with the id of
@@ -131,10 +186,10 @@ impl Vault {
         let known = lock(&self.opened).get(&hash).cloned();
         let opened = match known {
             Some(known) => known,
-            None if lock(&self.opened).len() >= TEXTS_MAX => return Err(VaultError::TooMany),
             None => {
                 let opened = self.decrypt(text);
-                lock(&self.opened).insert(hash, opened.clone());
+                let size = opened.as_ref().map_or(0, |opened| opened.plain.len());
+                lock(&self.opened).insert(hash, opened.clone(), size, TEXT_LIMITS);
                 opened
             }
         };
@@ -145,17 +200,18 @@ impl Vault {
         let envelope = Envelope::parse(text).map_err(VaultError::Malformed)?;
         let named = vault_id(text);
         let id = named.unwrap_or(DEFAULT_ID).to_owned();
-        if self.passwords.is_empty() {
+        let passwords = self.read_passwords();
+        if passwords.is_empty() {
             return Err(VaultError::NoPassword { id });
         }
-        let (own, others): (Vec<_>, Vec<_>) = self.passwords.iter().partition(|password| Some(password.id()) == named);
+        let (own, others): (Vec<_>, Vec<_>) = passwords.iter().partition(|password| Some(password.id()) == named);
         for password in own.into_iter().chain(others) {
             let keys = VaultKeys::derive(&password.secret, &envelope);
             if let Some(plain) = envelope.open(&keys) {
                 return Ok(Opened { plain: Arc::new(plain), key: keys.mac_key() });
             }
         }
-        let tried: Vec<&str> = self.passwords.iter().map(VaultPassword::id).collect();
+        let tried: Vec<&str> = passwords.iter().map(VaultPassword::id).collect();
         Err(VaultError::WrongPassword { id, tried: tried.join(", ") })
     }
 
@@ -165,17 +221,13 @@ impl Vault {
         String::from_utf8(plain.to_vec()).map_err(|_| VaultError::NotText)
     }
 
-    /// Remembers the variables of an opened file. Returns the key by which
-    /// [`seal_variable`](crate::seal_variable) refers to the file.
+    /// Remembers the variables of an opened file. Returns the hash of the file, by which
+    /// [`seal_variable`](crate::seal_variable) refers to it.
     pub fn keep_file(&self, text: &str, variables: Map<String, Value>) -> String {
-        let key = hex::encode(Sha256::digest(text.as_bytes()));
+        let file_hash = hex::encode(Sha256::digest(text.as_bytes()));
         let opened = self.open_with_key(text).ok().map(|(_, key)| key);
-        let mut files = lock(&self.files);
-        if files.len() >= FILES_MAX {
-            files.pop_first();
-        }
-        files.entry(key.clone()).or_insert_with(|| Arc::new((variables, opened)));
-        key
+        lock(&self.files).insert(file_hash.clone(), Arc::new((variables, opened)), text.len(), FILE_LIMITS);
+        file_hash
     }
 
     /// The key of an opened sealed value. None: the value is not sealed, or no password opens it.
@@ -184,11 +236,6 @@ impl Vault {
             SealedPart::Text(text) => self.open_with_key(text).ok().map(|(_, key)| key),
             SealedPart::Variable { file, .. } => lock(&self.files).get(file)?.1,
         }
-    }
-
-    /// Whether a sealed value is a single encrypted text, and not a variable of an encrypted file.
-    pub fn is_single(&self, value: &Value) -> bool {
-        matches!(part_of(value), Some(SealedPart::Text(_)))
     }
 
     /// Opens a sealed value. None: the value is not sealed. The result of a variable of an encrypted

@@ -56,6 +56,8 @@ pub struct ApplyArgs {
     #[arg(long)]
     pub orphans: bool,
     #[command(flatten)]
+    pub vault: VaultArgs,
+    #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
     pub connection: ConnectionOptions,

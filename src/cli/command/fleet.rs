@@ -36,11 +36,10 @@ pub fn show_faults(out: &Out, faults: &[Fault]) -> anyhow::Result<Exit> {
 }
 
 pub async fn apply(api: &Api, out: &Out, args: &ApplyArgs) -> anyhow::Result<Exit> {
-    let packed = drivers::pack(&args.dir).map_err(|faults| error::invalid_fleet(&faults))?;
+    let packed =
+        drivers::pack(&args.dir, &vault_options(&args.vault)).map_err(|faults| error::invalid_fleet(&faults))?;
     let path = if args.orphans { "/v1/apply?orphans=true" } else { "/v1/apply" };
-    if let Some(warning) = &packed.warning {
-        out.talk(&warning.to_string());
-    }
+    packed.warnings.iter().for_each(|warning| out.talk(&warning.to_string()));
     let answer = api.post_bytes(path, packed.body.into()).await?;
     let view: AppliedView = serde_json::from_slice(&answer)
         .context("the manager's answer can't be parsed; remoor status shows the current generation")?;

@@ -45,9 +45,9 @@ fn lint_dir(dir: &Path, strict: bool, modules: ModulePolicy, vault: Arc<Vault>) 
     }
 }
 
-/// Adds the modules that are not native to the files of a fleet. Returns a warning if modules were
-/// left out because of missing software.
-fn store_modules(fleet: &mut Fleet, dir: &Path, policy: ModulePolicy) -> Result<Option<Fault>, Vec<Fault>> {
+/// Adds the modules that are not native to the files of a fleet. Returns warnings about tasks that
+/// are refused and modules that are left out.
+fn store_modules(fleet: &mut Fleet, dir: &Path, policy: ModulePolicy) -> Result<Vec<Fault>, Vec<Fault>> {
     let root = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let source = module_packer::modules_of_directory(&root, policy);
     module_archives::store_modules(fleet, &*source).map_err(|fault| vec![fault])
@@ -69,20 +69,22 @@ pub fn module_policy(native_only: bool) -> ModulePolicy {
 pub struct PackedFleet {
     /// Its files and the packed modules, serialized as the body of a request to `/v1/apply`.
     pub body: Vec<u8>,
-    /// A warning about modules that could not be packed.
-    pub warning: Option<Fault>,
+    /// Warnings about tasks that are refused, and about modules that are not packed.
+    pub warnings: Vec<Fault>,
 }
 
 /// Reads a fleet directory, and packs the modules that are not native. Encrypted values stay
-/// encrypted.
-pub fn pack(dir: &Path) -> Result<PackedFleet, Vec<Fault>> {
+/// encrypted. The passwords only serve to find the modules that encrypted tasks need.
+pub fn pack(dir: &Path, vault: &VaultOptions) -> Result<PackedFleet, Vec<Fault>> {
+    let (vault, ignored) = vault.read(dir)?;
     let packed = Fleet::load(dir).and_then(|fleet| {
-        let mut fleet = fleet.with_vault(Arc::default(), true);
-        let warning = store_modules(&mut fleet, dir, ModulePolicy::Any)?;
+        let mut fleet = fleet.with_vault(vault, true);
+        let mut warnings = store_modules(&mut fleet, dir, ModulePolicy::Any)?;
+        warnings.extend(ignored);
         let body = rmp_serde::to_vec_named(&fleet.files).map_err(|e| {
             vec![Fault::error(&dir.display().to_string(), 0, 0, format!("the fleet can't be serialized: {e}"))]
         })?;
-        Ok(PackedFleet { body, warning })
+        Ok(PackedFleet { body, warnings })
     });
     module_packer::release();
     packed

@@ -4,9 +4,12 @@
 use super::*;
 use crate::fleet::{PhaseWork, lint, lint_strictly, summary, work};
 use remoor_playbook::{PYTHON_PLAN_VERSION, Plan};
+use remoor_vault::{Vault, VaultPassword};
 use serde_json::json;
 use std::fs;
 
+/// A file of tasks, encrypted with `ansible-vault`.
+const TASKS: &str = include_str!("../../../crates/vault/fixtures/module_tasks.yml");
 const CONFIG: &str = "version: 1
 inventory: inventory.yml
 groups:
@@ -48,6 +51,10 @@ impl ModuleSource for Shelf {
     fn pack(&self, request: &ModuleRequest) -> Result<Arc<PackedModule>, ModuleRefusal> {
         match request.name.as_str() {
             "acme.tools.gone" => return Err(ModuleRefusal::NotFound("no such module".into())),
+            "acme.fails.x" => {
+                let why = "a syntax error in /srv/somebody/.ansible/collections/x.py, line 3 ('/opt/y/lib')";
+                return Err(ModuleRefusal::Failed(why.into()));
+            }
             "acme.none.x" => return Err(ModuleRefusal::NoCollection("acme.none".into())),
             "acme.core.x" => return Err(ModuleRefusal::NoCore("/opt/somebody/bin/python3 has none".into())),
             _ => {}
@@ -132,7 +139,49 @@ fn a_fleet_with_native_modules_only_gets_no_file() {
     assert_eq!(native.files.paths_below(".remoor").collect::<Vec<_>>(), [remoor_config::INVENTORY_FILE]);
     // A generation of an earlier version has no archives.
     let faults = provision_plan(&fleet(&[]), &PlanScope::default()).unwrap_err();
-    assert!(texts(&faults).contains("module `acme.tools.own` is not part of the language"), "{faults:?}");
+    assert!(texts(&faults).contains("module `acme.tools.own` is not in this generation"), "{faults:?}");
+}
+
+#[test]
+fn a_module_of_the_library_is_never_replaced_by_the_native_one() {
+    let tasks = "- hosts: all\n  tasks: [{hostname: {name: x}}]\n";
+    let files = [("provision.yml", tasks), ("library/hostname.py", "raise SystemExit\n")];
+    let faults = texts(&provision_plan(&fleet(&files), &PlanScope::default()).unwrap_err());
+    assert!(faults.contains("module `hostname` is not in this generation"), "{faults}");
+    let plan = provision_plan(&stored_fleet(&files), &PlanScope::default()).unwrap();
+    assert_eq!(plan.modules.keys().collect::<Vec<_>>(), ["hostname"]);
+}
+
+/// The encrypted file contains a task of the module `acme.tools.own`. Its password is `hunter2 pass`.
+#[test]
+fn modules_of_encrypted_tasks_are_packed_with_the_password_and_missed_with_a_warning_without() {
+    let site = "- hosts: all\n  tasks: [{import_tasks: more.yml}]\n";
+    let with = |passwords: Vec<VaultPassword>| {
+        let fleet = fleet(&[("provision.yml", site), ("more.yml", TASKS)]);
+        let mut fleet = fleet.with_vault(Arc::new(Vault::new(passwords, "")), true);
+        let warnings = texts(&store_modules(&mut fleet, &Shelf(1)).unwrap());
+        let archives = fleet.files.paths_below(MODULES_DIR).filter(|path| path.ends_with(".zip")).count();
+        assert!(fleet.files.get("more.yml").unwrap().starts_with(b"$ANSIBLE_VAULT"));
+        (archives, warnings)
+    };
+    let (archives, warnings) = with(vec![VaultPassword::new("default", b"hunter2 pass".to_vec())]);
+    assert_eq!((archives, warnings.as_str()), (1, ""));
+    let (archives, warnings) = with(Vec::new());
+    assert!(archives == 0 && warnings.contains("more.yml: warning: is encrypted and was not opened"), "{warnings}");
+    assert!(warnings.contains("hint: name the password with --vault-password-file"), "{warnings}");
+}
+
+#[test]
+fn a_module_that_cannot_be_packed_is_a_warning() {
+    let tasks = "- hosts: all\n  tasks: [{acme.fails.x: , when: inventory_hostname == 'no'}, {command: 'true'}]\n";
+    let mut fleet = fleet(&[("provision.yml", tasks)]);
+    let warnings = texts(&store_modules(&mut fleet, &Shelf(1)).unwrap());
+    let why = "a syntax error in .../x.py, line 3 ('.../lib')";
+    assert!(warnings.contains("1 module cannot be packed") && warnings.contains(why), "{warnings}");
+    // No directory of the operator's machine becomes part of a generation.
+    let index = fleet.files.text(INDEX_FILE).unwrap();
+    assert!(index.contains(why) && !index.contains("somebody") && !index.contains("/opt"), "{index}");
+    assert_eq!(without_directories("no a/b, nor x.py in /a/b/, /c"), "no a/b, nor x.py in .../b, .../c");
 }
 
 #[test]
@@ -152,8 +201,12 @@ fn refusals_are_stored_without_names_of_this_machine() {
     let tasks =
         "- hosts: all\n  tasks:\n    - {acme.core.x: , when: inventory_hostname == 'no'}\n    - {command: 'true'}\n";
     let mut fleet = fleet(&[("provision.yml", tasks)]);
-    let warning = store_modules(&mut fleet, &Shelf(1)).unwrap().unwrap();
-    assert!(warning.warning && warning.message.contains("no ansible-core"), "{warning}");
+    let warnings = texts(&store_modules(&mut fleet, &Shelf(1)).unwrap());
+    assert!(
+        warnings.contains("warning: 1 module cannot be packed") && warnings.contains("no ansible-core"),
+        "{warnings}"
+    );
+    assert!(warnings.contains("provision.yml:3:") && warnings.contains("fails if it is reached"), "{warnings}");
     let index = fleet.files.text(INDEX_FILE).unwrap();
     assert!(index.contains("no-core") && !index.contains("somebody"), "{index}");
     let faults = texts(&provision_plan(&fleet, &PlanScope::default()).unwrap_err());
@@ -162,8 +215,8 @@ fn refusals_are_stored_without_names_of_this_machine() {
     let tasks =
         "- hosts: all\n  collections: [acme.none]\n  tasks: [{command: 'true'}, {acme.none.x: , when: false}]\n";
     let mut fleet = self::fleet(&[("provision.yml", tasks)]);
-    let warning = store_modules(&mut fleet, &Shelf(1)).unwrap().unwrap();
-    assert!(warning.message.contains("the collection acme.none is not installed"), "{warning}");
+    let warnings = texts(&store_modules(&mut fleet, &Shelf(1)).unwrap());
+    assert!(warnings.contains("the collection acme.none is not installed"), "{warnings}");
 }
 
 /// A variable of a job may select tasks that no host reached when the fleet was applied.

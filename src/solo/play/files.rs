@@ -2,6 +2,7 @@
 //! file counts as missing; the error appears when the playbook uses it. Files of the version
 //! control, such as `.git`, are omitted.
 
+use crate::solo::project_dir::root_of;
 use remoor_model::{Fault, FileSet};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,11 +20,6 @@ const FILE_MAX: u64 = 16 << 20;
 const DEPTH_MAX: usize = 32;
 /// Directories that contain nothing for a playbook.
 const NO_DIRECTORIES: [&str; 2] = ["node_modules", "__pycache__"];
-/// Names that mark the root directory of a project.
-const SIGNS: [&str; 3] = ["ansible.cfg", "roles", "remoor.yml"];
-/// Maximum number of directories above the playbook that are searched for the names in `SIGNS`.
-const CLIMB_MAX: usize = 3;
-
 /// The playbook's files, and the playbook's name among them.
 #[derive(Debug)]
 pub struct Files {
@@ -72,12 +68,6 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     }
     let Load { set, modes, left_out, .. } = load;
     Ok(Files { set, modes, playbook: name, root: from_here(&root), left_out })
-}
-
-/// The project directory of a playbook that is in `own`.
-pub fn root_of(own: &Path) -> &Path {
-    let signed = |dir: &&Path| SIGNS.iter().any(|sign| dir.join(sign).exists());
-    own.ancestors().take(1 + CLIMB_MAX).find(signed).unwrap_or(own)
 }
 
 /// `root` for messages. The path is relative if `root` is the current directory or is below it.

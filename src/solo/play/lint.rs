@@ -4,11 +4,12 @@
 use super::prepare::NOBODY;
 use super::{Login, PlayRequest, files, prepare};
 use crate::module_packer::ModulePolicy;
+use crate::solo::project_dir::{ansible_defaults, root_of};
 use remoor_model::Fault;
 use remoor_playbook::{self as playbook, LOCAL, PromptAnswers, VaultAccess};
 use remoor_vault::Vault;
 use serde_json::{Map, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -109,7 +110,7 @@ fn lint_playbook(
 /// above `dir`, or a symlink leads out of `dir`.
 fn root(dir: &Path, playbook: &Path) -> Option<PathBuf> {
     let (dir, playbook) = (fs::canonicalize(dir).ok()?, fs::canonicalize(playbook).ok()?);
-    files::root_of(playbook.parent()?).starts_with(&dir).then_some(dir)
+    root_of(playbook.parent()?).starts_with(&dir).then_some(dir)
 }
 
 /// A temporary directory with an inventory. The one host of the inventory is in all groups that the
@@ -185,28 +186,12 @@ fn plays(text: &str) -> bool {
 /// The inventory that `ansible.cfg` in `dir` names, or the one with a usual name. Empty: there is
 /// none.
 fn inventory(dir: &Path) -> Vec<String> {
-    if let Some(value) = ansible_defaults(dir).get("inventory") {
+    if let Some(value) = ansible_defaults(dir).0.get("inventory") {
         let sources = value.split(',').map(str::trim).filter(|source| !source.is_empty());
         return sources.map(|source| dir.join(source).display().to_string()).collect();
     }
     let usual = INVENTORIES.iter().map(|name| dir.join(name)).find(|path| path.exists());
     usual.iter().map(|path| path.display().to_string()).collect()
-}
-
-/// The settings in the section `defaults` of `ansible.cfg` in `dir`. Of a setting that occurs twice,
-/// the first counts.
-pub(in crate::solo) fn ansible_defaults(dir: &Path) -> BTreeMap<String, String> {
-    let configured = fs::read_to_string(dir.join("ansible.cfg")).unwrap_or_default();
-    let (mut section, mut out) = ("", BTreeMap::new());
-    for line in configured.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
-        if let Some(name) = line.strip_prefix('[') {
-            section = name.trim_end_matches(']');
-        }
-        if let Some((key, value)) = line.split_once('=').filter(|_| section == "defaults") {
-            out.entry(key.trim().to_owned()).or_insert_with(|| value.trim().to_owned());
-        }
-    }
-    out
 }
 
 #[cfg(test)]

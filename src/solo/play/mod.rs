@@ -26,9 +26,7 @@ mod throttle;
 
 pub use events::{HostState, PlayRunEvent, PlaySummary, PlayTaskView};
 pub(in crate::solo) use files::Files;
-pub use files::root_of;
 pub(in crate::solo) use host_variables::groups;
-pub(in crate::solo) use lint::ansible_defaults;
 pub use lint::lint;
 pub(in crate::solo) use prepare::prepare_with_sources;
 pub use prepare::{PreparedPlay, prepare};

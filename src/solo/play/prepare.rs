@@ -112,7 +112,8 @@ pub(in crate::solo) fn prepare_with_sources(
                 continue;
             }
         };
-        let Compiled { plan, warnings: more, refused: late, tags: own, unknown, unopened: files_unopened } = compiled;
+        let Compiled { plan, warnings: more, refused: late, tags: own, unknown, unopened: files_unopened, .. } =
+            compiled;
         tags.extend(own);
         warnings.extend(more.into_iter().chain(unknown).map(|fault| files.with_shown_path(fault)));
         refused.extend(late.into_iter().map(|fault| files.with_shown_path(fault)));
@@ -220,7 +221,7 @@ fn review_hosts(
     for CompiledHost { name, plan, names, encrypted } in compiled {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
-        let found = playbook::doubt_undefined(found, &encrypted);
+        let found = playbook::downgrade_undefined(found, &encrypted);
         let (doubts, wrong): (Vec<_>, Vec<_>) =
             found.into_iter().map(|fault| files.with_shown_path(fault)).partition(|fault| fault.warning);
         warnings.extend(doubts);

@@ -77,6 +77,15 @@ impl Names {
         self.groups.get(group).map(|(gid, _)| *gid)
     }
 
+    /// Whether the group is the private group of the user: it has the user's name, it is the primary
+    /// group of this user only, and no other user is a member.
+    pub fn is_private_group(&self, gid: u32, uid: u32) -> bool {
+        let (Some(group), Some(user)) = (self.group_names.get(&gid), self.user_names.get(&uid)) else { return false };
+        let is_primary_of_another = self.users.values().any(|other| other.gid == gid && other.uid != uid);
+        let members = self.groups.get(group).map(|(_, members)| members.as_slice()).unwrap_or_default();
+        group == user && !is_primary_of_another && members.iter().all(|member| member == user)
+    }
+
     /// Names of the user's groups, sorted, including the primary group.
     pub fn groups_of(&self, user: &str) -> Vec<String> {
         let member = |members: &Vec<String>| members.iter().any(|m| m == user);
@@ -108,5 +117,15 @@ mod tests {
         assert_eq!(names.groups_of("root"), ["root", "wheel"]);
         assert_eq!(names.gid("wheel"), Some(5));
         assert_eq!(names.account("nobody"), None);
+    }
+
+    #[test]
+    fn a_private_group_has_one_user() {
+        let passwd = "ann:x:7:7::/:/x\nbob:x:8:8::/:/x\ncid:x:9:8::/:/x\ndan:x:10:100::/:/x\n";
+        let names = Names::parse(passwd, "ann:x:7:ann\nbob:x:8:\nusers:x:100:\ndan:x:11:ann\n");
+        assert!(names.is_private_group(7, 7));
+        for (gid, uid) in [(8, 8), (100, 10), (11, 10), (7, 8), (1, 7)] {
+            assert!(!names.is_private_group(gid, uid), "{gid} {uid}");
+        }
     }
 }

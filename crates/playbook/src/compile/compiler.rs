@@ -168,7 +168,7 @@ impl<'a> Compiler<'a> {
         let parsed = match self.cache.parsed.get(path) {
             Some(known) => known.clone(),
             None => {
-                let content = self.content(path);
+                let content = self.yaml_content(path);
                 let text = match content.as_deref().map(std::str::from_utf8) {
                     Some(Ok(text)) => text,
                     other => {
@@ -178,7 +178,7 @@ impl<'a> Compiler<'a> {
                     }
                 };
                 if remoor_vault::is_encrypted(text.as_bytes()) {
-                    self.unopened_file(path);
+                    self.record_unopened_file(path);
                     return None;
                 }
                 match yaml::parse(path, text) {
@@ -193,6 +193,16 @@ impl<'a> Compiler<'a> {
         };
         self.cache.parsed.insert(path.to_owned(), parsed.clone());
         parsed.map_err(|fault| self.diagnostics.faults.push(fault)).ok()
+    }
+
+    /// Like `yaml`, for a file of tasks or plays. If the file is encrypted and can't be opened, the plan
+    /// is not known to be complete.
+    pub fn yaml_of_tasks(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
+        let node = self.yaml(path, from);
+        if node.is_none() && self.encrypted.unopened.contains(path) {
+            self.encrypted.unopened_tasks.insert(path.to_owned());
+        }
+        node
     }
 
     /// Checks a template by `check`. Later calls for the same path record the same faults again,

@@ -4,12 +4,13 @@
 //! A value that no password opens stays sealed. It is a fault only if the plan needs it. If the caller
 //! only reviews the playbook (`VaultAccess::may_stay_encrypted`), it counts as unknown, with a warning.
 
+use super::opened_secrets::OpenedSecrets;
 use super::{Compiler, HostContext, needed_vars};
 use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::{Plan, PlanSecrets};
 use crate::vars::var_map::{SharedVar, has_markup};
 use remoor_model::{Fault, Sha256};
-use remoor_vault::{Vault, VaultError, is_encrypted, is_sealed, sealed_part};
+use remoor_vault::{OpenedKey, Vault, VaultError, is_encrypted, is_file_variable, is_sealed, sealed_part};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,38 +33,50 @@ pub struct VaultAccess<'a> {
 #[derive(Default)]
 pub(super) struct EncryptedContent {
     /// The secrets of the files that the compiler has read.
-    pub opened: PlanSecrets,
+    pub opened: OpenedSecrets,
     /// Files of variables that could not be opened, so that it is not known what they define.
     pub unopened: BTreeSet<String>,
+    /// Files of tasks or plays that could not be opened.
+    pub unopened_tasks: BTreeSet<String>,
     /// Warnings about content that no password opens, and that counts as unknown.
     pub unknown: Vec<Fault>,
     /// The fault of each `!vault` text that could not be opened, by the encrypted text.
     faults: BTreeMap<String, Fault>,
     /// Encrypted files with a list of tasks or plays.
     tasks: BTreeSet<String>,
-    /// The hashes of the opened texts with the tag `!vault`.
-    hashes: BTreeSet<String>,
 }
 
 impl<'a> Compiler<'a> {
     /// The content of a file of the fleet directory, decrypted. An encrypted file that can't be
     /// opened is reported, and its encrypted text is returned.
     pub(super) fn content(&mut self, path: &str) -> Option<Cow<'a, [u8]>> {
+        let (content, key) = self.open_content(path)?;
+        if let Some(key) = key {
+            self.encrypted.opened.add_content(path, key, &content);
+        }
+        Some(content)
+    }
+
+    /// Like `content`, for a file that is then given to `open_texts`.
+    pub(super) fn yaml_content(&mut self, path: &str) -> Option<Cow<'a, [u8]>> {
+        let (content, key) = self.open_content(path)?;
+        if let Some(key) = key {
+            self.encrypted.opened.add_file(path, key);
+        }
+        Some(content)
+    }
+
+    fn open_content(&mut self, path: &str) -> Option<(Cow<'a, [u8]>, Option<OpenedKey>)> {
         let raw = self.files.get(path)?;
         if !is_encrypted(raw) {
-            return Some(Cow::Borrowed(raw));
+            return Some((Cow::Borrowed(raw), None));
         }
         match open_file(self.vault(), raw) {
-            Ok((plain, key)) => {
-                self.encrypted.opened.add_file(path);
-                self.encrypted.opened.add_key(&key);
-                self.encrypted.opened.add_text(&String::from_utf8_lossy(&plain));
-                Some(Cow::Owned(plain))
-            }
+            Ok((plain, key)) => Some((Cow::Owned(plain), Some(key))),
             Err(error) => {
                 let fault = self.vault_fault(path, (1, 1), String::new(), &error);
                 self.report(fault);
-                Some(Cow::Borrowed(raw))
+                Some((Cow::Borrowed(raw), None))
             }
         }
     }
@@ -82,7 +95,7 @@ impl<'a> Compiler<'a> {
         if self.files.get(path).is_some_and(is_encrypted) {
             match node.list() {
                 Some(_) => drop(self.encrypted.tasks.insert(path.to_owned())),
-                None => self.encrypted.opened.add_value(&node.json()),
+                None => self.encrypted.opened.add_variables(path, node.json()),
             }
         }
         self.open_node(path, node);
@@ -91,9 +104,9 @@ impl<'a> Compiler<'a> {
     fn open_node(&mut self, path: &str, node: &mut SpannedNode) {
         let at = (node.line, node.column);
         match &mut node.data {
-            SpannedData::Encrypted(text) => match open_text(self.vault(), text, &mut self.encrypted.opened) {
-                Ok(plain) => {
-                    self.encrypted.hashes.insert(Sha256::digest(plain.as_bytes()).to_string());
+            SpannedData::Encrypted(text) => match open_text(self.vault(), text) {
+                Ok((plain, key)) => {
+                    self.encrypted.opened.add_text(&plain, key);
                     node.data = SpannedData::Text(escape_markup(&plain));
                 }
                 Err(error) => {
@@ -134,27 +147,29 @@ impl<'a> Compiler<'a> {
     }
 
     /// Reports that a file of variables could not be opened.
-    pub(super) fn unopened_file(&mut self, path: &str) {
+    pub(super) fn record_unopened_file(&mut self, path: &str) {
         self.encrypted.unopened.insert(path.to_owned());
     }
 
     /// Opens the values of the inventory that the plan needs, and reports the needed values that
-    /// can't be opened. `host` is the host before its values were opened.
-    pub(super) fn finish_secrets(&mut self, plan: &mut Plan, host: &HostContext, extra: &Map<String, Value>) {
-        let mut secrets = std::mem::take(&mut self.encrypted.opened);
+    /// can't be opened. `host` is the host before its values were opened. Returns all opened
+    /// secrets, also those that the plan does not contain: faults must not show them.
+    pub(super) fn finish_secrets(
+        &mut self,
+        plan: &mut Plan,
+        host: &HostContext,
+        extra: &Map<String, Value>,
+    ) -> PlanSecrets {
+        let (mut secrets, mut hashes) = (PlanSecrets::default(), BTreeSet::new());
         let vault = self.vault();
         for (name, value) in host.vars.iter().filter(|(name, _)| plan.vars.contains_key(*name)).chain(extra) {
-            open_value(vault, value, &mut secrets, 0);
-            if let Some(Ok(Value::String(text))) = vault.open_value(value).filter(|_| vault.is_single(value)) {
-                self.encrypted.hashes.insert(Sha256::digest(text.as_bytes()).to_string());
+            open_and_record_value(vault, value, &mut secrets, 0);
+            if let Some(Ok(Value::String(text))) = vault.open_value(value).filter(|_| !is_file_variable(value)) {
+                hashes.insert(Sha256::digest(text.as_bytes()).to_string());
             }
             self.report_sealed(plan.vars.get(name).or(plan.extra.get(name)), name, host);
         }
         let (words, whole) = needed_vars::words_of(plan);
-        if words.contains("vault_encrypted") && !self.encrypted.hashes.is_empty() {
-            let hashes = self.encrypted.hashes.iter().cloned().map(Value::String).collect();
-            plan.extra.insert(crate::filters::ENCRYPTED_TEXTS.to_owned(), hashes);
-        }
         if plan.shared.values().any(SharedVar::is_sealed) {
             let mut kept = BTreeMap::new();
             for (shared_name, shared) in std::mem::take(&mut plan.shared) {
@@ -186,7 +201,15 @@ impl<'a> Compiler<'a> {
             let fault = fault.unwrap_or_else(|| Fault::error(&plan.playbook, 0, 0, "a value is encrypted"));
             self.report(fault);
         }
+        let mut all = secrets.clone();
+        self.encrypted.opened.record_all(&mut all);
+        hashes.extend(self.encrypted.opened.record_needed(plan, &mut secrets));
+        if words.contains("vault_encrypted") && !hashes.is_empty() {
+            let hashes = hashes.into_iter().map(Value::String).collect();
+            plan.extra.insert(crate::filters::ENCRYPTED_TEXTS.to_owned(), hashes);
+        }
         plan.secrets = secrets;
+        all
     }
 
     /// Reports the sealed values in a variable of the host, if any.
@@ -215,7 +238,7 @@ impl<'a> Compiler<'a> {
                 if sealed_part(value).is_none() {
                     kept.insert(name.clone(), value.clone());
                 } else if needs(name) {
-                    let opened = open_value(self.vault(), value, secrets, 0);
+                    let opened = open_and_record_value(self.vault(), value, secrets, 0);
                     let of = HostContext { name: host.clone(), ..HostContext::default() };
                     self.report_sealed(Some(&opened), name, &of);
                     kept.insert(name.clone(), opened);
@@ -229,7 +252,7 @@ impl<'a> Compiler<'a> {
 
 /// Turns each fault about an undefined variable into a warning if one of the files in `encrypted`,
 /// which could not be opened, may define the variable.
-pub fn doubt_undefined(mut faults: Vec<Fault>, encrypted: &BTreeSet<String>) -> Vec<Fault> {
+pub fn downgrade_undefined(mut faults: Vec<Fault>, encrypted: &BTreeSet<String>) -> Vec<Fault> {
     if let Some(file) = encrypted.first() {
         for fault in faults.iter_mut().filter(|fault| fault.message.contains("is undefined")) {
             fault.warning = true;
@@ -239,29 +262,32 @@ pub fn doubt_undefined(mut faults: Vec<Fault>, encrypted: &BTreeSet<String>) -> 
     faults
 }
 
+/// The fault of a playbook with more secrets than remoor can hide in output.
+pub(super) fn limit_fault(playbook: &str) -> Fault {
+    let message = format!("the opened encrypted values are more than {}", PlanSecrets::limits_text());
+    Fault::error(playbook, 0, 0, message).hint("encrypt a large value as a file, and use `copy` or `template` for it")
+}
+
 /// The note for content whose value is unknown.
 fn unknown_note(fault: Fault) -> Fault {
     Fault { warning: true, message: format!("{}; {UNKNOWN_VALUE}", fault.message), ..fault }
 }
 
-fn open_file(vault: &Vault, raw: &[u8]) -> Result<(Vec<u8>, [u8; 32]), VaultError> {
+fn open_file(vault: &Vault, raw: &[u8]) -> Result<(Vec<u8>, OpenedKey), VaultError> {
     let text = std::str::from_utf8(raw).map_err(|_| VaultError::NotText)?;
     vault.open_with_key(text).map(|(plain, key)| (plain.to_vec(), key))
 }
 
-fn open_text(vault: &Vault, text: &str, secrets: &mut PlanSecrets) -> Result<String, VaultError> {
+fn open_text(vault: &Vault, text: &str) -> Result<(String, OpenedKey), VaultError> {
     let (plain, key) = vault.open_with_key(text)?;
-    let plain = String::from_utf8(plain.to_vec()).map_err(|_| VaultError::NotText)?;
-    secrets.add_text(&plain);
-    secrets.add_key(&key);
-    Ok(plain)
+    String::from_utf8(plain.to_vec()).map(|plain| (plain, key)).map_err(|_| VaultError::NotText)
 }
 
 /// The variables with every sealed value opened that a password opens. The secrets are dropped,
 /// because the plan may not need the variables.
 pub(super) fn open_variables(vault: &Vault, vars: &Map<String, Value>) -> Map<String, Value> {
     let mut unused = PlanSecrets::default();
-    vars.iter().map(|(name, value)| (name.clone(), open_value(vault, value, &mut unused, 0))).collect()
+    vars.iter().map(|(name, value)| (name.clone(), open_and_record_value(vault, value, &mut unused, 0))).collect()
 }
 
 /// Whether a variable is sealed or contains a sealed value.
@@ -270,16 +296,19 @@ pub(super) fn any_sealed(vars: &Map<String, Value>) -> bool {
 }
 
 /// A value with its sealed parts opened. A part that no password opens stays sealed.
-fn open_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: usize) -> Value {
+fn open_and_record_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: usize) -> Value {
     if depth > DEPTH_MAX || sealed_part(value).is_none() {
         return value.clone();
     }
     if !is_sealed(value) {
         return match value {
-            Value::Array(items) => items.iter().map(|item| open_value(vault, item, secrets, depth + 1)).collect(),
-            Value::Object(map) => {
-                map.iter().map(|(name, item)| (name.clone(), open_value(vault, item, secrets, depth + 1))).collect()
+            Value::Array(items) => {
+                items.iter().map(|item| open_and_record_value(vault, item, secrets, depth + 1)).collect()
             }
+            Value::Object(map) => map
+                .iter()
+                .map(|(name, item)| (name.clone(), open_and_record_value(vault, item, secrets, depth + 1)))
+                .collect(),
             other => other.clone(),
         };
     }
@@ -288,13 +317,13 @@ fn open_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: us
     }
     match vault.open_value(value) {
         // A text of `!vault` is data, as in Ansible.
-        Some(Ok(Value::String(text))) if vault.is_single(value) => {
+        Some(Ok(Value::String(text))) if !is_file_variable(value) => {
             secrets.add_text(&text);
             Value::String(escape_markup(&text))
         }
         // The values of an encrypted file may be templates.
         Some(Ok(inner)) => {
-            let inner = open_value(vault, &inner, secrets, depth + 1);
+            let inner = open_and_record_value(vault, &inner, secrets, depth + 1);
             secrets.add_value(&inner);
             inner
         }
@@ -303,7 +332,7 @@ fn open_value(vault: &Vault, value: &Value, secrets: &mut PlanSecrets, depth: us
 }
 
 /// A template whose result is this text, as the templates of a playbook are rendered.
-fn escape_markup(text: &str) -> String {
+pub(super) fn escape_markup(text: &str) -> String {
     if !has_markup(text) {
         return text.to_owned();
     }

@@ -59,7 +59,7 @@ impl Compiler<'_> {
         if own.handler {
             return;
         }
-        let Some(node) = self.yaml(&path, from) else { return };
+        let Some(node) = self.yaml_of_tasks(&path, from) else { return };
         let inner = Context { file: path, ..own.clone() };
         for handler in self.handlers(&node, &inner) {
             let same = |other: &Handler| {

@@ -43,7 +43,7 @@ impl Compiler<'_> {
         if !self.opens(from.0, from.1) {
             return None;
         }
-        let node = self.yaml(path, from)?;
+        let node = self.yaml_of_tasks(path, from)?;
         let mut inner = Context { file: path.to_owned(), ..context.clone() };
         inner.open.push(path.to_owned());
         Some((node, inner))

@@ -71,15 +71,39 @@ impl Compiler<'_> {
             }
             let key = format!("{kind} {name}");
             let value = json!({"path": path, "content": base64::engine::general_purpose::STANDARD.encode(&text)});
-            match self.parts.lookup_files.get(&key) {
-                Some(before) if *before != value => {
-                    let message =
-                        format!("lookup `{kind}`: `{name}` refers to two files: {path} and {}", before["path"]);
-                    self.fault_hint(file, at, message, "rename one of the files");
-                }
-                _ => {
-                    self.parts.lookup_files.insert(key, value);
-                }
+            self.add_lookup_file(file, at, &key, value);
+        }
+    }
+
+    /// Calls `read`, and returns what its lookups found. The plan does not contain these files yet.
+    pub(super) fn collect_lookup_files<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> (T, Map<String, Value>) {
+        let before = std::mem::take(&mut self.parts.lookup_files);
+        let out = read(self);
+        let found = std::mem::replace(&mut self.parts.lookup_files, before);
+        if !found.is_empty() {
+            // A later check of the same template must find the lookups of the template again.
+            self.cache.checked.clear();
+        }
+        (out, found)
+    }
+
+    /// Adds what a lookup found: a file, or the paths of files. `key` is the kind of the lookup and
+    /// its term.
+    pub(super) fn add_lookup_file(&mut self, file: &str, at: (u32, u32), key: &str, value: Value) {
+        let Some(before) = self.parts.lookup_files.get(key).filter(|before| **before != value) else {
+            self.parts.lookup_files.insert(key.to_owned(), value);
+            return;
+        };
+        let (kind, name) = key.split_once(' ').unwrap_or_default();
+        match before.get("path").zip(value.get("path")) {
+            Some((before, path)) => {
+                let (before, path) = (before.as_str().unwrap_or_default(), path.as_str().unwrap_or_default());
+                let message = format!("lookup `{kind}`: `{name}` refers to two files: {path} and {before}");
+                self.fault_hint(file, at, message, "rename one of the files");
+            }
+            None => {
+                let message = format!("lookup `{kind}`: `{name}` finds other files here than in another place");
+                self.fault_hint(file, at, message, "rename some of the files");
             }
         }
     }
@@ -129,15 +153,7 @@ impl Compiler<'_> {
                     continue;
                 }
             };
-            match self.parts.lookup_files.get(&format!("{kind} {term}")) {
-                Some(before) if *before != found => {
-                    let message = format!("lookup `{kind}`: `{term}` finds other files here than in another place");
-                    self.fault_hint(file, at, message, "rename some of the files");
-                }
-                _ => {
-                    self.parts.lookup_files.insert(format!("{kind} {term}"), found);
-                }
-            }
+            self.add_lookup_file(file, at, &format!("{kind} {term}"), found);
         }
     }
 

@@ -18,6 +18,7 @@ mod inherit;
 mod lookup;
 pub mod module_specs;
 mod needed_vars;
+mod opened_secrets;
 mod option_types;
 pub mod options;
 mod play;
@@ -31,7 +32,7 @@ mod tags;
 mod task;
 
 pub(super) use assets::join;
-pub use encrypted::{VaultAccess, doubt_undefined};
+pub use encrypted::{VaultAccess, downgrade_undefined};
 pub(super) use needed_vars::{facts_read, names_set, names_set_by, needed_vars, needed_with_shared, words_of};
 pub(super) use option_types::check_rendered;
 pub use prompts::{PromptAnswers, VarsPrompt, vars_prompts};
@@ -49,6 +50,7 @@ use crate::vars::var_map::{self, SharedVar};
 use compiler::{Compiler, PlanParts};
 use context::{Context, Role};
 use diagnostics::Diagnostics;
+use encrypted::EncryptedContent;
 use remoor_model::{Fault, FileSet};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,6 +119,9 @@ pub struct Compiled {
     /// Encrypted files of variables that could not be opened. Variables that seem undefined may be
     /// defined in them. Empty unless `VaultAccess::may_stay_encrypted`.
     pub unopened: BTreeSet<String>,
+    /// Encrypted files of tasks or plays that could not be opened, so that it is not known which
+    /// modules they need. Empty unless `VaultAccess::may_stay_encrypted`.
+    pub unopened_tasks: BTreeSet<String>,
 }
 
 /// Compiles `playbook` (a path in `files`) for one host. The error contains every fault that can be
@@ -175,7 +180,7 @@ pub fn compile(
         plan.version = PYTHON_PLAN_VERSION;
     }
     (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
-    compiler.finish_secrets(&mut plan, sealed_host, sealed_extra);
+    let opened = compiler.finish_secrets(&mut plan, sealed_host, sealed_extra);
     let Compiler { diagnostics, set_on_first_host: elsewhere, unmet, refused, tags, mut encrypted, .. } = compiler;
     let Diagnostics { mut faults, limits, mut warnings } = diagnostics;
     faults.extend(limits);
@@ -185,7 +190,10 @@ pub fn compile(
     faults.extend(reached);
     faults.sort();
     faults.dedup();
-    let masks = SecretTexts::new(&plan.secrets);
+    if opened.exceeds_limits() {
+        return Err(vec![encrypted::limit_fault(playbook)]);
+    }
+    let masks = SecretTexts::new(&opened);
     if !faults.is_empty() {
         masks.mask_faults(&mut faults);
         return Err(faults);
@@ -201,7 +209,8 @@ pub fn compile(
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars(&plan, &vars);
     }
-    Ok(Compiled { plan, warnings, refused, tags, unknown: encrypted.unknown, unopened: encrypted.unopened })
+    let EncryptedContent { unknown, unopened, unopened_tasks, .. } = encrypted;
+    Ok(Compiled { plan, warnings, refused, tags, unknown, unopened, unopened_tasks })
 }
 
 /// The plays of `playbook`, in order, with the keywords that concern all their hosts. These
@@ -222,7 +231,12 @@ pub fn outline(
     for (index, source) in compiler.sources(playbook).iter().enumerate() {
         out.extend(compiler.outline_play(index, source));
     }
-    let masks = SecretTexts::new(&compiler.encrypted.opened);
+    let mut opened = PlanSecrets::default();
+    compiler.encrypted.opened.record_all(&mut opened);
+    if opened.exceeds_limits() {
+        return Err(vec![encrypted::limit_fault(playbook)]);
+    }
+    let masks = SecretTexts::new(&opened);
     let Diagnostics { mut faults, limits, .. } = compiler.diagnostics;
     faults.extend(limits);
     faults.sort();

@@ -27,10 +27,18 @@ impl Compiler<'_> {
         self.current_play.roles = PlayRoles::default();
         let node = source.node()?;
         let file = source.file.as_str();
-        let mut context = self.play_context(index, source)?;
+        // The variables of the play may select its hosts. If the play does not select this host, the
+        // plan must not contain them, because they may be secrets of other hosts.
+        let layers = self.parts.layers.len();
+        let (context, lookup_files) = self.collect_lookup_files(|compiler| compiler.play_context(index, source));
+        let mut context = context?;
         let keys = self.play_keys(index, source, &context)?;
         if !self.selects_host(file, node, &keys) {
+            self.parts.layers.truncate(layers);
             return None;
+        }
+        for (key, value) in source.lookup_files.clone().into_iter().chain(lookup_files) {
+            self.add_lookup_file(file, (node.line, node.column), &key, value);
         }
         let mut magic = Map::new();
         magic.insert(

@@ -28,6 +28,8 @@ pub(super) struct PlaySource {
     pub vars: Map<String, Value>,
     pub tags: Vec<String>,
     pub when: Vec<TaskCondition>,
+    /// The files that lookups in `vars` read.
+    pub lookup_files: Map<String, Value>,
     /// Playbooks that are being read, outermost first.
     open: Vec<String>,
 }
@@ -65,7 +67,7 @@ impl Compiler<'_> {
         if !self.opens(from.0, from.1) {
             return;
         }
-        let Some(list) = self.yaml(path, from) else { return };
+        let Some(list) = self.yaml_of_tasks(path, from) else { return };
         let Some(items) = list.list() else {
             let kind = list.kind();
             self.fault(path, (list.line, list.column), format!("a playbook is a list of plays, found {kind}"));
@@ -109,7 +111,9 @@ impl Compiler<'_> {
         for (key, value) in item.map().unwrap_or_default() {
             match key.text.as_str() {
                 "vars" => {
-                    let mut vars = self.vars(file, value);
+                    // A play gets the files only if it selects the host.
+                    let (mut vars, added) = self.collect_lookup_files(|compiler| compiler.vars(file, value));
+                    source.lookup_files.extend(added);
                     // Variables of an outer `import_playbook` take precedence over those of an
                     // inner one.
                     vars.extend(std::mem::take(&mut source.vars));

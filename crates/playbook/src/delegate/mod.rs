@@ -130,9 +130,9 @@ pub fn read_request<'p>(plan: &'p Plan, request: &[u8]) -> Result<ControllerRequ
             ControllerRequest::Result { task: once(task).ok_or_else(forbidden)?, content }
         }
         Request::Begin(id) => {
-            let found = one_task::find(plan, id).filter(|(_, task)| task.hosts.throttle > 0);
+            let found = TaskPath::find(plan, id).map(|path| path.task).filter(|task| task.hosts.throttle > 0);
             let why = || DelegationError::Forbidden("the task has no `throttle`".to_owned());
-            ControllerRequest::Begin(found.ok_or_else(why)?.1)
+            ControllerRequest::Begin(found.ok_or_else(why)?)
         }
         Request::End => ControllerRequest::End,
         Request::Share(_) | Request::Others if plan.shares.is_none() => {

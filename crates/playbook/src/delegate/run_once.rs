@@ -99,7 +99,8 @@ impl<'a> Run<'a, '_> {
             return flow;
         }
         if flow.is_err() {
-            (result.failed, result.result) = (true, self.last_failure.clone());
+            result.failed = true;
+            result.result = self.last_failed.as_ref().map(|(_, result)| result.clone()).unwrap_or_default();
         }
         let sent = link.ask(&Request::Result { task: task.id, content: result.into_message() });
         let refused =
@@ -136,8 +137,7 @@ impl<'a> Run<'a, '_> {
         }
         let said = result["msg"].as_str().filter(|_| !task.no_log).unwrap_or(HIDDEN);
         let why = format!("the task ran once, on {host}, and failed there: {said}");
-        self.last_failure = result;
-        self.last_failed = Some(task);
+        self.last_failed = Some((task, result));
         self.end.failure = Some(RunFailure {
             task: task.name.clone(),
             file: task.place.file.clone(),

@@ -5,6 +5,10 @@ use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
+/// The native modules that set facts.
+pub(crate) const FACT_MODULES: [&str; 6] =
+    ["gather_facts", "getent", "hostname", "package_facts", "service_facts", "setup"];
+
 pub fn service_facts(call: &mut ModuleCall) -> ModuleResult {
     let (units, files) = list_services(call)?;
     let mut services: Map<String, Value> = Map::new();

@@ -65,10 +65,7 @@ mod write_file;
 pub use apt_repository::repository_file;
 pub(crate) use checksum::file_checksum;
 pub use content::{ContentError, content_of, template_of};
-/// The native modules that set facts.
-pub(crate) const FACT_MODULES: [&str; 6] =
-    ["gather_facts", "getent", "hostname", "package_facts", "service_facts", "setup"];
-
+pub(crate) use fact_modules::FACT_MODULES;
 pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime};
 pub use run_context::RunContext;
 

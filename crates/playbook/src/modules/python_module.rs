@@ -236,7 +236,7 @@ fn diff(call: &ModuleCall, out: &mut TaskOutcome) -> Option<String> {
     let path = path.strip_suffix(" (content)").unwrap_or(path).to_owned();
     let secrets = &call.ground.secrets;
     let is_path = path.starts_with('/');
-    if !secrets.is_empty() && (!is_path || secrets.hide(Path::new(&path))) {
+    if !secrets.is_empty() && (!is_path || secrets.is_secret(Path::new(&path))) {
         return None;
     }
     let text: Vec<String> = parts.iter().filter_map(|part| diff_text(part, &path)).collect();

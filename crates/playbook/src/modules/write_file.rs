@@ -148,10 +148,12 @@ pub fn update_file_with_mode(
     // would show the old content.
     let private = |mode: Option<u32>| mode.is_some_and(|m| m & 0o077 == 0);
     let secrets = &call.ground.secrets;
-    let content_is_secret =
-        secrets.hide_content(&content, source) || old.as_ref().is_some_and(|old| secrets.hide_content(old, source));
-    let secret =
-        private(full.mode) || private(now.as_ref().map(atomic_fs::mode_of)) || secrets.hide(dest) || content_is_secret;
+    let content_is_secret = secrets.is_secret_content(&content, source)
+        || old.as_ref().is_some_and(|old| secrets.is_secret_content(old, source));
+    let secret = private(full.mode)
+        || private(now.as_ref().map(atomic_fs::mode_of))
+        || secrets.is_secret(dest)
+        || content_is_secret;
     let replaced = now.as_ref().filter(|stat| old.is_some() || is_large(stat));
     if let (Some(stat), true) = (replaced, call.flag("backup", false)) {
         out.extra_keys.insert("backup_file".into(), json!(backup(call, dest, stat)?));

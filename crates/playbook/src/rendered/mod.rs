@@ -140,7 +140,7 @@ impl<'p> Walk<'p> {
     fn new(plan: &'p Plan, facts: &Map<String, Value>) -> Self {
         let mut frame = VariableScope::new(plan, facts);
         let mut secrets = Secrets::default();
-        secrets.add_plan(&plan.secrets);
+        secrets.set_plan(&plan.secrets);
         let of_a_run = facts::NAMES.iter().chain(&OF_AN_ATTEMPT);
         if let Some(names) = &plan.shares {
             // In the play that reads them, other hosts may have set these values.
@@ -363,7 +363,7 @@ impl<'p> Walk<'p> {
             }
             _ => path,
         };
-        if task.no_log || self.secrets.hide_args(&args) {
+        if task.no_log || self.secrets.has_secret_text(&args) {
             self.hidden.insert(path.clone());
         }
         if task.module == "file" {
@@ -405,7 +405,7 @@ impl<'p> Walk<'p> {
             }
         }
         match &content {
-            Ok((content, source)) if self.secrets.hide_content(content, source) => {
+            Ok((content, source)) if self.secrets.is_secret_content(content, source) => {
                 self.hidden.insert(path.clone());
             }
             Ok(_) | Err(_) => {}

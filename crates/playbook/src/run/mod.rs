@@ -69,7 +69,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         Err(e) => return refuse(format!("the state of the delegated task could not be read: {e}")),
     };
     let facts = delegated.as_ref().map_or_else(|| facts::gather(cancel), |state| state.facts.clone());
-    ground.secrets.add_plan(&plan.secrets);
+    ground.secrets.set_plan(&plan.secrets);
     rendered::no_log_files(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
     let mut frame = VariableScope::new(plan, &facts);
     if options.check {
@@ -96,7 +96,6 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         journaled: Vec::new(),
         notified_by_failed: Vec::new(),
         notified_by_items: Vec::new(),
-        last_failure: Value::Null,
         last_failed: None,
         early_end: None,
         roles_done: BTreeSet::new(),
@@ -161,10 +160,8 @@ pub(super) struct Run<'a, 's> {
     /// Names of handlers of those items of the current loop that have changed something. They are
     /// notified if no item fails.
     pub notified_by_items: Vec<String>,
-    /// Registered result of the last failed task, for `rescue`.
-    pub last_failure: Value,
-    /// The last failed task, for `rescue`.
-    pub last_failed: Option<&'a Task>,
+    /// The last failed task and its registered result, for `rescue`.
+    pub last_failed: Option<(&'a Task, Value)>,
     /// Set when a `meta` task ended the play or role early, which is not a failure.
     early_end: Option<Ending>,
     /// Roles that the play has run and must not run again.
@@ -337,7 +334,8 @@ impl<'a> Run<'a, '_> {
             self.notified_by_failed.clear();
             self.end.fatal = false;
             if let Some(failure) = failed {
-                let shown = self.last_failed.filter(|task| !task.no_log);
+                let last = self.last_failed.as_ref();
+                let shown = last.map(|(task, _)| *task).filter(|task| !task.no_log);
                 let task = shown.map_or_else(
                     || json!({"name": failure.task}),
                     |Task { name, module, args, tags, .. }| {
@@ -346,8 +344,8 @@ impl<'a> Run<'a, '_> {
                         json!({"name": name, "action": module, "args": args, "tags": tags})
                     },
                 );
+                let result = last.map(|(_, result)| result.clone()).unwrap_or_default();
                 self.frame.set("ansible_failed_task", &task);
-                let result = self.last_failure.clone();
                 self.frame.set("ansible_failed_result", &result);
             }
             flow = self.steps(play, &block.rescue);
@@ -413,8 +411,7 @@ impl<'a> Run<'a, '_> {
         self.break_off();
         self.end.failed += 1;
         self.end.fatal |= task.outcome.fatal;
-        self.last_failure = json!({"changed": false, "failed": true, "msg": message});
-        self.last_failed = Some(task);
+        self.last_failed = Some((task, json!({"changed": false, "failed": true, "msg": message})));
         self.end.failure = Some(RunFailure {
             task: task.name.clone(),
             file: task.place.file.clone(),

@@ -3,7 +3,7 @@
 
 use crate::plan::PlanSecrets;
 use crate::run::event::{RunEnd, RunEvent, TaskReport};
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use globset::GlobSet;
 use remoor_host::files;
 use remoor_model::Fault;
@@ -15,39 +15,68 @@ const MASK: &str = "********";
 
 /// Finds and replaces the secret texts of a plan.
 #[derive(Clone, Default)]
-pub struct SecretTexts(Option<AhoCorasick>);
+pub struct SecretTexts(Patterns);
+
+#[derive(Clone, Default)]
+enum Patterns {
+    #[default]
+    None,
+    Texts(AhoCorasick),
+    /// It is not possible to search for the secret texts, so every text counts as secret.
+    Everything,
+}
 
 impl std::fmt::Debug for SecretTexts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SecretTexts({})", self.0.as_ref().map_or(0, AhoCorasick::patterns_len))
+        match &self.0 {
+            Patterns::None => f.write_str("SecretTexts(0)"),
+            Patterns::Texts(all) => write!(f, "SecretTexts({})", all.patterns_len()),
+            Patterns::Everything => f.write_str("SecretTexts(everything)"),
+        }
     }
 }
 
 impl SecretTexts {
+    /// If the secrets exceed the limits, every text counts as secret. The compiler refuses such
+    /// plans, so this concerns only plans of another version.
     pub fn new(secrets: &PlanSecrets) -> Self {
+        if secrets.exceeds_limits() {
+            return Self(Patterns::Everything);
+        }
         let patterns = secrets.texts();
         if patterns.is_empty() {
-            return Self(None);
+            return Self(Patterns::None);
         }
-        // The longest text is replaced if one secret text contains another.
-        Self(AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns).ok())
+        // The longest text is replaced if one secret text contains another. The other kinds of
+        // automaton need several times as much memory for long texts.
+        let kind = Some(AhoCorasickKind::ContiguousNFA);
+        let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).kind(kind).build(patterns);
+        Self(built.map_or(Patterns::Everything, Patterns::Texts))
     }
 
     /// Whether there is no secret text.
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        matches!(self.0, Patterns::None)
     }
 
     /// Whether a content contains a secret text.
-    pub fn occur_in(&self, content: &[u8]) -> bool {
-        self.0.as_ref().is_some_and(|all| all.is_match(content))
+    pub fn contains_any(&self, content: &[u8]) -> bool {
+        match &self.0 {
+            Patterns::None => false,
+            Patterns::Texts(all) => all.is_match(content),
+            Patterns::Everything => true,
+        }
     }
 
     /// Replaces the secret texts.
     pub fn mask(&self, text: &mut String) {
-        if let Some(all) = self.0.as_ref().filter(|all| all.is_match(text.as_str())) {
-            let masks = vec![MASK; all.patterns_len()];
-            *text = all.replace_all(text, &masks);
+        match &self.0 {
+            Patterns::Texts(all) if all.is_match(text.as_str()) => {
+                let masks = vec![MASK; all.patterns_len()];
+                *text = all.replace_all(text, &masks);
+            }
+            Patterns::Everything if !text.is_empty() => MASK.clone_into(text),
+            Patterns::None | Patterns::Texts(_) | Patterns::Everything => {}
         }
     }
 
@@ -136,41 +165,41 @@ impl Secrets {
     }
 
     /// Adds the secrets of a plan: files with a secret text become secret.
-    pub fn add_plan(&mut self, secrets: &PlanSecrets) {
+    pub fn set_plan(&mut self, secrets: &PlanSecrets) {
         self.plan = secrets.clone();
         self.texts = SecretTexts::new(secrets);
     }
 
     /// Whether this content is secret. `source` is the path of the file in the fleet directory that
     /// the content was made of.
-    pub fn hide_content(&self, content: &[u8], source: &str) -> bool {
-        self.plan.contains_file(source) || self.texts.occur_in(content)
+    pub fn is_secret_content(&self, content: &[u8], source: &str) -> bool {
+        self.plan.contains_file(source) || self.texts.contains_any(content) || self.plan.contains_content(content)
     }
 
     /// Whether the options of a task contain a secret text.
-    pub fn hide_args(&self, args: &serde_json::Map<String, serde_json::Value>) -> bool {
-        !self.texts.is_empty() && self.texts.occur_in(&serde_json::to_vec(args).unwrap_or_default())
+    pub fn has_secret_text(&self, args: &serde_json::Map<String, serde_json::Value>) -> bool {
+        !self.texts.is_empty() && self.texts.contains_any(&serde_json::to_vec(args).unwrap_or_default())
     }
 
     /// Whether neither paths nor texts are secret.
     pub fn is_empty(&self) -> bool {
-        !self.all && self.texts.is_empty() && self.paths.is_empty() && self.globs.is_empty()
+        !self.all && self.plan.is_empty() && self.paths.is_empty() && self.globs.is_empty()
     }
 
     /// Whether this path is secret by its name alone.
-    pub fn names(&self, path: &Path) -> bool {
+    pub fn is_secret_name(&self, path: &Path) -> bool {
         self.all || self.paths.contains(path) || self.globs.is_match(path)
     }
 
     /// Whether this path is secret, or the path to which it leads on this machine through links.
-    pub fn hide(&self, path: &Path) -> bool {
+    pub fn is_secret(&self, path: &Path) -> bool {
         let real = || {
             let (dir, name) = (path.parent()?, path.file_name()?);
             // A file that does not exist yet is in a directory that exists, so the directory is
             // resolved.
             std::fs::canonicalize(path).or_else(|_| std::fs::canonicalize(dir).map(|dir| dir.join(name))).ok()
         };
-        self.names(path) || real().is_some_and(|real| self.names(&real))
+        self.is_secret_name(path) || real().is_some_and(|real| self.is_secret_name(&real))
     }
 
     /// Removes the secret texts from a run's event (JSON), and the diff if it concerns a secret path or does not name its
@@ -179,7 +208,7 @@ impl Secrets {
     pub fn strip(&self, event: &mut serde_json::Value) {
         let path = event.get("path").and_then(|path| path.as_str()).map(PathBuf::from);
         self.texts.mask_value(event);
-        if path.is_none_or(|path| self.names(&path))
+        if path.is_none_or(|path| self.is_secret_name(&path))
             && let Some(diff) = event.get_mut("diff")
         {
             *diff = serde_json::Value::Null;
@@ -201,12 +230,36 @@ mod tests {
         let mut secrets = Secrets::new(&[at("keys/").display().to_string(), "*.pem".to_owned(), "/etc/a*".to_owned()]);
         secrets.add("/srv/token");
         for path in [at("keys/deep/id"), at("x.pem"), "/etc/app".into(), "/srv/token".into(), at("link/new")] {
-            assert!(secrets.hide(&path), "{path:?}");
+            assert!(secrets.is_secret(&path), "{path:?}");
         }
         for path in [at("keysnot"), "/etc/b/app".into(), "/srv/token2".into()] {
-            assert!(!secrets.hide(&path), "{path:?}");
+            assert!(!secrets.is_secret(&path), "{path:?}");
         }
-        assert!(Secrets::new(&["/a[".to_owned()]).hide(Path::new("/b")), "a glob that can't be read hides everything");
+        assert!(
+            Secrets::new(&["/a[".to_owned()]).is_secret(Path::new("/b")),
+            "a glob that can't be read hides everything"
+        );
+    }
+
+    #[test]
+    fn secrets_beyond_the_limits_hide_everything() {
+        let mut secrets = PlanSecrets::default();
+        secrets.add_text(&"long secret ".repeat(1 << 18));
+        let masks = SecretTexts::new(&secrets);
+        let mut event = json!({"msg": "harmless", "path": "", "rc": 0});
+        masks.mask_value(&mut event);
+        assert_eq!(event, json!({"msg": MASK, "path": "", "rc": 0}));
+        assert!(masks.contains_any(b"x") && !masks.is_empty());
+    }
+
+    #[test]
+    fn the_content_of_a_large_file_is_secret() {
+        let lines: String = (0..3_000).map(|line| format!("{line}\n")).collect();
+        let mut plan = PlanSecrets::default();
+        plan.add_content(lines.as_bytes());
+        let mut secrets = Secrets::default();
+        secrets.set_plan(&plan);
+        assert!(secrets.is_secret_content(lines.trim().as_bytes(), "") && !secrets.is_secret_content(b"1\n2\n", ""));
     }
 
     #[test]

@@ -77,8 +77,7 @@ impl<'a> Run<'a, '_> {
         if judged.status != Status::Failed {
             return Ok(());
         }
-        self.last_failure = result;
-        self.last_failed = Some(task);
+        self.last_failed = Some((task, result));
         self.end.failure = judged.failure.clone();
         Err(RunStopped)
     }

@@ -4,7 +4,7 @@
 
 use super::*;
 use remoor_model::Fault;
-use remoor_vault::{Vault, VaultPassword, seal};
+use remoor_vault::{Vault, VaultPassword, seal, seal_variable};
 
 const TOKEN: &str = include_str!("../../../vault/fixtures/token.txt");
 const PROD: &str = include_str!("../../../vault/fixtures/prod.txt");
@@ -123,10 +123,11 @@ fn a_missing_password_is_a_fault_before_the_run_and_a_warning_of_lint() {
     assert!(faults.contains("there is no vault password") && !faults.contains("warning"), "{faults}");
     let known = compile_site(dir.path(), &[], true, SITE).unwrap_or_else(|faults| panic!("{}", text(faults)));
     assert_eq!(known.unopened.iter().collect::<Vec<_>>(), ["more.yml", "secret.yml"]);
+    assert_eq!(known.unopened_tasks.iter().collect::<Vec<_>>(), ["more.yml"]);
     let notes = text(known.unknown);
     assert!(notes.contains("secret.yml:1:1: warning: is encrypted") && notes.contains("counts as unknown"), "{notes}");
     let (_, found) = review(&known.plan, &Map::new(), &FileSet::default(), &[]);
-    let undefined = doubt_undefined(found, &known.unopened);
+    let undefined = downgrade_undefined(found, &known.unopened);
     assert!(undefined.iter().all(|fault| fault.warning), "{}", text(undefined));
 }
 
@@ -155,4 +156,73 @@ fn a_fault_does_not_show_a_secret() {
         assert!(!shown.contains(secret), "{secret}: {shown}");
     }
     assert!(shown.contains("********"), "{shown}");
+}
+
+/// The plan of a host for a playbook with plays of other hosts, as JSON and with its secrets.
+fn plan_of_host(name: &str, site: &str) -> Plan {
+    let indented = |text: &str, indent: &str| text.trim().replace('\n', &format!("\n{indent}"));
+    let site = site.replace("TOKEN", &indented(TOKEN, "        ")).replace("PROD", &indented(PROD, "        "));
+    let files = [
+        ("site.yml", site.as_str()),
+        ("other.yml", "- {hosts: db, tasks: [{debug: {msg: '{{ given }}'}}]}\n"),
+        ("files/key.txt", KEY),
+    ];
+    let files = files.into_iter().map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec())).collect();
+    let vars = json!({"inventory_hostname": name, "groups": {"all": ["web1", "db"]}});
+    let host = HostContext { name: name.into(), vars: vars.as_object().unwrap().clone(), ..HostContext::default() };
+    let passwords = BOTH.iter().map(|(id, secret)| VaultPassword::new(id, secret.as_bytes().to_vec())).collect();
+    let vault = Vault::new(passwords, "");
+    let access = VaultAccess { vault: &vault, may_stay_encrypted: false };
+    let options = CompileOptions { vault: Some(access), ..CompileOptions::default() };
+    compile(&FileSet(files), "site.yml", &host, &options).unwrap_or_else(|faults| panic!("{faults:#?}")).plan
+}
+
+#[test]
+fn the_secrets_of_another_play_stay_away_from_a_host() {
+    let site = "
+- hosts: db
+  vars:
+    db_pw: !vault |
+        TOKEN
+    key: \"{{ lookup('file', 'key.txt') }}\"
+  tasks:
+    - {debug: {msg: '{{ db_pw }} {{ key }}'}}
+- import_playbook: other.yml
+  vars:
+    given: \"{{ lookup('file', 'key.txt') }}\"
+- hosts: web1
+  vars:
+    own: !vault |
+        PROD
+  tasks:
+    - {debug: {msg: '{{ own }}'}}
+- {hosts: web1, tasks: [{debug: {msg: 'nothing'}}]}
+";
+    let plan = |name: &str| serde_json::to_string(&plan_of_host(name, site)).unwrap();
+    // The node also gets no file that a lookup of the other play reads, in base64.
+    let key = "a2V5LW1hdGVyaWFsLTAwMDE";
+    let (web, db) = (plan("web1"), plan("db"));
+    assert!(db.contains("s3cr{{ 1+1 }}et") && db.contains(key) && !db.contains("prodsecret"), "{db}");
+    assert!(web.contains("prodsecret") && !web.contains("s3cr{{ 1+1 }}et") && !web.contains(key), "{web}");
+    assert!(!web.contains("czNjcnt7IDErMSB9fWV0") && !web.contains("db_pw") && !web.contains("files/key.txt"), "{web}");
+    // Without the play of the host, the plan has no secret, so its hash needs no key of a secret.
+    let (own, open) = (site.find("- hosts: web1").unwrap(), site.find("- {hosts: web1").unwrap());
+    let plan = plan_of_host("web1", &format!("{}{}", &site[..own], &site[open..]));
+    assert!(plan.secrets.is_empty() && plan.layers.iter().all(|layer| !layer.contains_key("db_pw")), "{plan:?}");
+}
+
+#[test]
+fn more_secrets_than_can_be_hidden_are_a_fault_before_the_run() {
+    let all: Vec<String> = (0..21_000).map(|number| format!("password {number}")).collect();
+    let vault = Vault::new(vec![VaultPassword::new("default", b"hunter2 pass".to_vec())], "");
+    let file = vault.keep_file(VARS, [("all".to_owned(), json!(all))].into_iter().collect());
+    let site = "- {hosts: all, tasks: [{debug: {msg: '{{ passwords[20999] }}'}}]}\n";
+    let files = FileSet([("site.yml".to_owned(), site.as_bytes().to_vec())].into());
+    let vars = json!({"inventory_hostname": "w1", "passwords": seal_variable(&file, "all")});
+    let host = HostContext { name: "w1".into(), vars: vars.as_object().unwrap().clone(), ..HostContext::default() };
+    let access = VaultAccess { vault: &vault, may_stay_encrypted: false };
+    let options = CompileOptions { vault: Some(access), ..CompileOptions::default() };
+    let faults = compile(&files, "site.yml", &host, &options).unwrap_err();
+    let text = faults.iter().map(ToString::to_string).collect::<String>();
+    assert!(text.contains("more than 20000 secret texts") && text.contains("hint: encrypt a large value"), "{text}");
 }
