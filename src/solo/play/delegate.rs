@@ -18,6 +18,7 @@ use remoor_playbook::{
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
@@ -30,7 +31,7 @@ pub(super) type NumberedRequest = (u64, Vec<u8>);
 /// The requests of one host.
 pub(super) struct ControllerService<'h> {
     host: &'h str,
-    plan: &'h Plan,
+    plan: Arc<Plan>,
     shared: PlayContext,
     /// Open sessions by host, with and without sudo.
     sessions: BTreeMap<(String, bool), Session>,
@@ -58,7 +59,7 @@ enum Event {
 }
 
 impl<'h> ControllerService<'h> {
-    pub fn new(host: &'h str, plan: &'h Plan, shared: PlayContext, through: watch::Receiver<Through>) -> Self {
+    pub fn new(host: &'h str, plan: Arc<Plan>, shared: PlayContext, through: watch::Receiver<Through>) -> Self {
         let (sessions, requested) = (BTreeMap::new(), BTreeSet::new());
         Self { host, plan, shared, sessions, requested, requests: 0, through, fetched: None, permit: None }
     }
@@ -92,8 +93,8 @@ impl<'h> ControllerService<'h> {
         if self.requests > REQUESTS_MAX {
             return Err(format!("more than {REQUESTS_MAX} requests to the controller"));
         }
-        let plan = self.plan;
-        match read_request(plan, request).map_err(|e| e.to_string())? {
+        let plan = Arc::clone(&self.plan);
+        match read_request(&plan, request).map_err(|e| e.to_string())? {
             ControllerRequest::Delegate(request) => self.delegate(request).await,
             ControllerRequest::Turn(task) => {
                 let mut ending = self.shared.ending.clone();
@@ -148,9 +149,10 @@ impl<'h> ControllerService<'h> {
         self.fetched = None;
         let (size, sha1) = (request.size, request.sha1.clone());
         let playbook = PathBuf::from(&self.shared.order.name);
-        let directory = playbook.parent().unwrap_or(Path::new("/"));
+        let directory = playbook.parent().unwrap_or(Path::new("/")).to_owned();
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        let target = match self.with_view(|view| plan_fetch(self.plan, request, view, directory, home.as_deref())) {
+        let planned = self.evaluate(move |plan, view| plan_fetch(plan, request, view, &directory, home.as_deref()));
+        let target = match planned.await? {
             Ok(target) => target,
             Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
             Err(e) => return Ok(FetchAnswer::Failed(e.to_string())),
@@ -168,18 +170,24 @@ impl<'h> ControllerService<'h> {
         }
     }
 
-    /// Calls `evaluate` with what the controller knows. It may take long, because a template may.
-    fn with_view<T>(&self, evaluate: impl FnOnce(&ControllerView) -> T) -> T {
-        let lost = self.through.borrow().lost.iter().cloned().collect();
-        let host_vars = |name: &str| self.shared.connections.variables_of(name);
-        let view = ControllerView { check: self.shared.order.check, lost: &lost, host_vars: &host_vars };
-        tokio::task::block_in_place(|| evaluate(&view))
+    /// Calls `evaluate` with what the controller knows, on a thread of its own, because a template may
+    /// take long.
+    async fn evaluate<T: Send + 'static>(
+        &self,
+        evaluate: impl FnOnce(&Plan, &ControllerView) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let (plan, connections) = (Arc::clone(&self.plan), Arc::clone(&self.shared.connections));
+        let (check, lost) = (self.shared.order.check, self.through.borrow().lost.iter().cloned().collect());
+        let evaluated = tokio::task::spawn_blocking(move || {
+            let host_vars = |name: &str| connections.variables_of(name);
+            evaluate(&plan, &ControllerView { check, lost: &lost, host_vars: &host_vars })
+        });
+        evaluated.await.map_err(|e| e.to_string())
     }
 
     /// Runs a delegated task. The error is the reason why the request is not allowed.
     async fn delegate(&mut self, request: DelegatedRequest) -> Result<Vec<u8>, String> {
-        let planned = self.with_view(|view| plan_delegated(self.plan, request, view));
-        let task = match planned {
+        let task = match self.evaluate(move |plan, view| plan_delegated(plan, request, view)).await? {
             Ok(task) => task,
             Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
             Err(e) => return Ok(e.answer()),
@@ -309,7 +317,7 @@ mod tests {
             tell,
             progress,
         };
-        let mut delegated = ControllerService::new("w1", &prepared.hosts[0].plan, shared, through);
+        let mut delegated = ControllerService::new("w1", Arc::clone(&prepared.hosts[0].plan), shared, through);
         let request =
             |task: u32| json!({"delegate": {"task": task, "item": null, "state": {}}}).to_string().into_bytes();
         let text = |answer: Result<Vec<u8>, String>| String::from_utf8(answer.unwrap()).unwrap();

@@ -95,7 +95,7 @@ async fn send_host_end(host: &Host, ended: &HostResult, begun: Instant, shared: 
 }
 
 async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Receiver<Through>) -> HostResult {
-    let plan = match rmp_serde::to_vec_named(&host.plan) {
+    let plan = match rmp_serde::to_vec_named(&*host.plan) {
         Ok(plan) => plan,
         Err(e) => return HostResult::without_run(HostState::Failed, format!("the plan can't be sent: {e}")),
     };
@@ -113,7 +113,7 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
         EventReader { host: host.name.clone(), shared: shared.clone(), tally: RecapCounter::default(), any: false };
     let Through { play, lost } = through.borrow_and_update().clone();
     let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
-    let mut delegated = ControllerService::new(&host.name, &host.plan, shared.clone(), through.clone());
+    let mut delegated = ControllerService::new(&host.name, Arc::clone(&host.plan), shared.clone(), through.clone());
     let reply = run_order(&mut session, order, &mut heard, &mut ending, &mut through, &mut delegated).await;
     session.close().await;
     delegated.close().await;

@@ -46,7 +46,7 @@ pub struct PreparedPlay {
 pub(super) struct Host {
     pub name: String,
     pub road: HostConnection,
-    pub plan: Plan,
+    pub plan: Arc<Plan>,
     /// Whether sudo is needed: the plan needs root, and the login is not known to be root.
     pub sudo: bool,
 }
@@ -233,7 +233,7 @@ fn review_hosts(
             Ok((road, more)) => {
                 warnings.extend(more);
                 let sudo = plan.needs_root() && road.is_root() != Some(true);
-                hosts.push(Host { name, road, plan, sudo });
+                hosts.push(Host { name, road, plan: Arc::new(plan), sudo });
             }
             Err(more) => faults.extend(more.into_iter().map(|fault| files.with_shown_path(fault))),
         }
@@ -317,7 +317,7 @@ impl PreparedPlay {
 
     /// The plan of each host, with the name of the host.
     pub(in crate::solo) fn plans(&self) -> impl Iterator<Item = (&str, &Plan)> {
-        self.hosts.iter().map(|host| (host.name.as_str(), &host.plan))
+        self.hosts.iter().map(|host| (host.name.as_str(), &*host.plan))
     }
 
     /// What lint reports about tasks that are not native, each once.

@@ -25,13 +25,13 @@ pub fn number_key(text: &str, error: &serde_saphyr::Error) -> Option<String> {
     is_key.then(|| format!("{}{key}{REPEATED}{}", &text[..at], &text[at + key.len()..]))
 }
 
+/// The keys and values of a map, in order.
+type Pairs = Vec<(SpannedKey, SpannedNode)>;
+
 /// The pairs of a map that merges other maps, in the order of PyYAML: first the merged keys, in their
 /// order, then the other own keys. An own key replaces the value of a merged key. The second value is
 /// the position of a merged value that is no map.
-pub fn merge_maps(
-    merged: Vec<SpannedNode>,
-    own: Vec<(SpannedKey, SpannedNode)>,
-) -> (Vec<(SpannedKey, SpannedNode)>, Option<(u32, u32)>) {
+pub fn merge_maps(merged: Vec<SpannedNode>, own: Pairs) -> (Pairs, Option<(u32, u32)>) {
     let (mut pairs, mut wrong) = (Vec::new(), None);
     for node in merged {
         let at = (node.line, node.column);
@@ -50,7 +50,7 @@ pub fn merge_maps(
         }
     }
     pairs.extend(own);
-    let mut out: Vec<(SpannedKey, SpannedNode)> = Vec::new();
+    let mut out: Pairs = Vec::new();
     let mut place_of: BTreeMap<String, usize> = BTreeMap::new();
     for (key, value) in pairs {
         match place_of.get(&key.text) {

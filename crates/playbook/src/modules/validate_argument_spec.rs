@@ -277,8 +277,10 @@ impl ArgumentCheck {
     }
 }
 
+type JsonMap = Map<String, Value>;
+
 /// The spec of an argument that is a map or a list of maps, with the argument's own rules.
-fn nested_spec(option: &Value) -> Option<(&Map<String, Value>, &Map<String, Value>)> {
+fn nested_spec(option: &Value) -> Option<(&JsonMap, &JsonMap)> {
     let text = |name: &str| option.get(name).and_then(Value::as_str);
     let is_nested = text("type") == Some("dict") || text("type") == Some("list") && text("elements") == Some("dict");
     Some((option.as_object()?, option.get("options")?.as_object()?)).filter(|_| is_nested)

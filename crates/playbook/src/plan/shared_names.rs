@@ -20,7 +20,7 @@ pub struct SharedNames {
 impl SharedNames {
     /// The names that some of these plans could read of another host. None: they read nothing that a
     /// run sets.
-    pub fn find<'p>(plans: &[&'p Plan]) -> Option<Self> {
+    pub fn find(plans: &[&Plan]) -> Option<Self> {
         let mut set = BTreeSet::new();
         let mut of_others = BTreeSet::new();
         for plan in plans {
