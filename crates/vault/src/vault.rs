@@ -166,7 +166,9 @@ impl Vault {
             for password in &self.passwords {
                 match password.read() {
                     Ok(password) => read.passwords.push(password),
-                    Err(why) => drop(read.failure.get_or_insert(why)),
+                    Err(why) => drop(read.failure.get_or_insert_with(|| {
+                        format!("{why}; correct the program, or name another password with --vault-password-file")
+                    })),
                 }
             }
             read

@@ -129,7 +129,7 @@ impl<'h> ControllerService<'h> {
                 Ok(serde_json::to_vec(&why).unwrap_or_default())
             }
             ControllerRequest::Others => {
-                let values = self.shared.values.values_for(self.host);
+                let values = self.shared.values.values_for(self.host, plan.names_read_of_others().as_ref());
                 Ok(serde_json::to_vec(&values).unwrap_or_default())
             }
             ControllerRequest::Fetch(request) => Ok(self.fetch(request).await?.encode()),
@@ -177,10 +177,12 @@ impl<'h> ControllerService<'h> {
         evaluate: impl FnOnce(&Plan, &ControllerView) -> T + Send + 'static,
     ) -> Result<T, String> {
         let (plan, connections) = (Arc::clone(&self.plan), Arc::clone(&self.shared.connections));
-        let (check, lost) = (self.shared.order.check, self.through.borrow().lost.iter().cloned().collect());
+        let check = self.shared.order.check;
+        let Through { play: through, lost } = self.through.borrow().clone();
+        let lost = lost.into_iter().collect();
         let evaluated = tokio::task::spawn_blocking(move || {
             let host_vars = |name: &str| connections.variables_of(name);
-            evaluate(&plan, &ControllerView { check, lost: &lost, host_vars: &host_vars })
+            evaluate(&plan, &ControllerView { check, through, lost: &lost, host_vars: &host_vars })
         });
         evaluated.await.map_err(|e| e.to_string())
     }

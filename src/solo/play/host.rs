@@ -109,8 +109,13 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
         Ok(session) => session,
         Err(e) => return HostResult::without_run(HostState::Unreachable, unreachable(&e)),
     };
-    let mut heard =
-        EventReader { host: host.name.clone(), shared: shared.clone(), tally: RecapCounter::default(), any: false };
+    let mut heard = EventReader {
+        host: host.name.clone(),
+        shared: shared.clone(),
+        tally: RecapCounter::default(),
+        any: false,
+        may_end_all: host.plan.may_end_all(),
+    };
     let Through { play, lost } = through.borrow_and_update().clone();
     let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
     let mut delegated = ControllerService::new(&host.name, Arc::clone(&host.plan), shared.clone(), through.clone());
@@ -230,6 +235,8 @@ struct EventReader {
     tally: RecapCounter,
     /// Whether a task was started on the host.
     any: bool,
+    /// Whether a failure of the host may end the play for all hosts.
+    may_end_all: bool,
 }
 
 /// The events of the executor that are reported to the user.
@@ -332,7 +339,7 @@ impl EventReader {
             (None, true) => (HostState::Cancelled, stopped),
             (None, false) => (HostState::Done, None),
         };
-        HostResult { state, recap, message, failure, owed, fatal: is("fatal") }
+        HostResult { state, recap, message, failure, owed, fatal: is("fatal") && self.may_end_all }
     }
 }
 

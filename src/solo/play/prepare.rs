@@ -162,17 +162,18 @@ fn ask_prompts(
         let answer = match request.prompter {
             Prompter::Defaults => None,
             Prompter::NoTerminal => {
-                let value =
-                    prompt.default.as_ref().map_or_else(|| "no value".to_owned(), |default| default.to_string());
+                // The default may be secret, so it is not shown.
+                let value = if prompt.default.is_some() { "its default is used" } else { "it has no value" };
                 let message =
-                    format!("nobody can be asked for `{}`, because there is no terminal: it has {value}", prompt.name);
+                    format!("nobody can be asked for `{}`, because there is no terminal: {value}", prompt.name);
                 warnings
                     .insert(Fault::warn(&shown, 0, 0, message).hint(format!("set it with -e {}=VALUE", prompt.name)));
                 None
             }
             Prompter::Terminal(ask) => {
+                let next = format!("run the command again, or set `{}` with -e @FILE", prompt.name);
                 let answer = ask(&prompt);
-                let answer = answer.map_err(|message| vec![Fault::error(&shown, 0, 0, message)])?;
+                let answer = answer.map_err(|message| vec![Fault::error(&shown, 0, 0, message).hint(next)])?;
                 Some(answer).filter(|answer| !answer.is_empty() || prompt.default.is_none())
             }
         };

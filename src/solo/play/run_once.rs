@@ -99,20 +99,28 @@ impl RunOnceResults {
 impl State {
     /// What `host` must do now. None: it waits.
     fn answer(&mut self, host: &str, task: &Occurrence) -> Option<OnceAnswer> {
+        // A host outside the batch is alone in its play, and gives its result to nobody.
+        if !self.is_in_batch(host) {
+            return Some(OnceAnswer::Run);
+        }
         if let Some(Progress::Done { host, content }) = self.tasks.get(task) {
             return Some(OnceAnswer::Known { host: host.clone(), content: content.clone() });
         }
-        let before = self.batch.iter().take_while(|other| *other != host);
-        // A host outside the batch is alone in its play.
-        let outside = !self.batch.iter().any(|other| other == host);
-        if !outside && before.into_iter().any(|other| !self.ended.contains(other)) {
+        if self.batch.iter().take_while(|other| *other != host).any(|other| !self.ended.contains(other)) {
             return None;
         }
         self.tasks.insert(task.clone(), Progress::Chosen(host.to_owned()));
         Some(OnceAnswer::Run)
     }
 
+    fn is_in_batch(&self, host: &str) -> bool {
+        self.batch.iter().any(|other| other == host)
+    }
+
     fn store(&mut self, host: &str, place: &SourcePlace, content: Value) -> Result<Option<String>, String> {
+        if !self.is_in_batch(host) {
+            return Ok(None);
+        }
         let last = self.asked.get(&(host.to_owned(), place.file.clone(), place.line)).and_then(|n| n.checked_sub(1));
         let task = last.map(|n| (place.file.clone(), place.line, n));
         let chosen =
@@ -124,10 +132,15 @@ impl State {
                 place.file, place.line
             ));
         };
-        self.size += content.to_string().len();
-        if self.size > RESULTS_MAX {
-            return Ok(Some(format!("the results of `run_once` tasks are larger than {} MiB", RESULTS_MAX >> 20)));
+        let size = self.size + content.to_string().len();
+        if size > RESULTS_MAX {
+            return Ok(Some(format!(
+                "the results of the `run_once` tasks of this batch are larger than {} MiB; register less, or use a \
+                 smaller `serial`",
+                RESULTS_MAX >> 20
+            )));
         }
+        self.size = size;
         *progress = Progress::Done { host: host.to_owned(), content };
         Ok(None)
     }
@@ -155,6 +168,18 @@ mod tests {
         let waiting = tokio::spawn(async move { once.take_turn(host, &place()).await });
         tokio::task::yield_now().await;
         waiting
+    }
+
+    #[tokio::test]
+    async fn a_host_outside_the_batch_neither_takes_a_turn_nor_gives_or_gets_a_result() {
+        let once = of_batch(&["h1", "h2"]);
+        assert_eq!(once.take_turn("h9", &place()).await, OnceAnswer::Run);
+        assert_eq!(once.publish("h9", &place(), json!("of h9")), Ok(None));
+        assert_eq!(once.take_turn("h1", &place()).await, OnceAnswer::Run);
+        once.publish("h1", &place(), json!(1)).unwrap();
+        assert_eq!(once.take_turn("h9", &place()).await, OnceAnswer::Run);
+        let known = OnceAnswer::Known { host: "h1".to_owned(), content: json!(1) };
+        assert_eq!(once.take_turn("h2", &place()).await, known);
     }
 
     #[tokio::test]

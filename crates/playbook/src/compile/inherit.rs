@@ -62,7 +62,7 @@ impl Compiler<'_> {
                     None if self.options.delegates => {
                         self.fault(file, at, "`throttle` is a number of hosts that is known before the run");
                     }
-                    _ => self.fault_hint(file, at, "`throttle` is not part of the language", HINT_ANSIBLE),
+                    _ => self.fault_hint(file, at, "`throttle` works only during `remoor play`, because the nodes of a fleet do not wait for each other", HINT_ANSIBLE),
                 }
             }
             "debugger" if value.text().is_none_or(|text| text != "never") => {

@@ -65,7 +65,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use `provisioner: ansible`
             site.yml:7:3: `gather_timeout` is not part of the language
               hint: use `provisioner: ansible`
-            site.yml:9:17: `throttle` is not part of the language
+            site.yml:9:17: `throttle` works only during `remoor play`, because the nodes of a fleet do not wait for each other
               hint: use `provisioner: ansible`
             site.yml:10:17: `debugger` is not part of the language
               hint: use `provisioner: ansible`
@@ -205,7 +205,7 @@ fn what_runs_once_is_done_by_the_first_of_a_batch() {
     let read = text.replace("name: each, debug: ", "debug: {var: r}");
     assert!(plan("w0", &read).is_ok());
     let message = plan("w1", &read).unwrap_err()[0].to_string();
-    assert!(message.starts_with("site.yml:4:1: `r` is set by a task that runs once"), "{message}");
+    assert!(message.starts_with("site.yml:4:1: `r` is set by a `run_once` task"), "{message}");
     // During `remoor play`, the controller chooses the host that runs the task.
     let host = HostContext { name: "w1".into(), ..host() };
     let options = CompileOptions { hosts: Some(&hosts), delegates: true, ..CompileOptions::default() };

@@ -31,7 +31,8 @@ pub fn missed_names(plan: &Plan, elsewhere: &[(String, SourcePlace)]) -> Vec<Fau
     let missed = elsewhere.iter().filter(|(name, _)| words.contains(name));
     missed
         .map(|(name, place)| {
-            let message = format!("`{name}` is set by a task that runs once, on another host, and is read on this one");
+            let message =
+                format!("`{name}` is set by a `run_once` task that another host runs, and this host reads it");
             Fault::error(&place.file, place.line, 1, message).hint(super::HINT_ANSIBLE)
         })
         .collect()

@@ -135,7 +135,7 @@ impl Compiler<'_> {
         match call.spec.name {
             "include_vars" => self.include_vars(own, at, task),
             "fetch" if !self.options.delegates => {
-                let message = "`fetch` works only during `remoor play`, because nobody waits for the file in a fleet";
+                let message = "`fetch` works only during `remoor play`, because managers store no files of nodes";
                 self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
             }
             "meta" => self.meta(own, at, task),

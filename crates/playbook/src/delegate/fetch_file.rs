@@ -86,6 +86,9 @@ pub fn plan_fetch(
     home: Option<&Path>,
 ) -> Result<FetchTarget, DelegationError> {
     let failed = DelegationError::Failed;
+    if controller.check {
+        return Err(DelegationError::Forbidden("check mode fetches no file".to_owned()));
+    }
     if request.size > FETCHED_MAX {
         return Err(failed(format!("the file is larger than {} MiB", FETCHED_MAX >> 20)));
     }

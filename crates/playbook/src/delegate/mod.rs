@@ -206,6 +206,8 @@ impl DelegationError {
 pub struct ControllerView<'c> {
     /// Whether the run is in check mode.
     pub check: bool,
+    /// The index of the last play that the host may run.
+    pub through: u32,
     /// The hosts that failed in earlier plays.
     pub lost: &'c BTreeSet<String>,
     /// The inventory variables of a host, or None if the controller does not know the host.
@@ -280,6 +282,9 @@ fn evaluate<'p>(
     let (play, task) = (path.play, path.task);
     if !allowed(task) {
         return Err(forbidden(why));
+    }
+    if play.index > controller.through {
+        return Err(forbidden("the play of the task has not begun"));
     }
     let mut frame = VariableScope::new(plan, &state.facts);
     if controller.check {

@@ -5,7 +5,9 @@ use crate::compile;
 use crate::filters::LOOKUP_FILES;
 use crate::modules::PYTHON_VARIABLE;
 use crate::plan::{Plan, PlanSecrets, PlanStep, Play, Task};
+use crate::template::expr;
 use crate::vars::run_state::RunState;
+use crate::vars::variable_scope::VariableScope;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -141,10 +143,22 @@ pub(super) fn keep_needed_values(plan: &Plan, state: &mut RunState) {
     }
 }
 
-/// Replaces the Python of the delegating host by `own`, that of the host that runs the task. No value
-/// of `state` names a Python (`RunState::retain_settable`).
+/// Replaces the Python of the delegating host by `own`, that of the host that runs the task, or by that
+/// of the playbook. It is evaluated without values of the delegating host, which may be compromised. No
+/// value of `state` names a Python (`RunState::retain_settable`).
 pub(super) fn set_python(plan: &mut Plan, own: Option<&Value>) {
     plan.shared.remove(PYTHON_VARIABLE);
     plan.vars.remove(PYTHON_VARIABLE);
     plan.vars.extend(own.map(|own| (PYTHON_VARIABLE.to_owned(), own.clone())));
+    let frame = VariableScope::new(plan, &Map::new());
+    let first = plan.plays.first().and_then(|play| match play.sections.first()?.first()? {
+        PlanStep::Task(task) => Some(frame.scope(play, task)),
+        _ => None,
+    });
+    let text = format!("{{{{ {PYTHON_VARIABLE} | default('') }}}}");
+    let python = first.and_then(|scope| expr::render_text(&scope, &text).ok()).filter(|python| !python.is_empty());
+    plan.vars.remove(PYTHON_VARIABLE);
+    plan.layers.iter_mut().for_each(|layer| drop(layer.remove(PYTHON_VARIABLE)));
+    plan.extra.remove(PYTHON_VARIABLE);
+    plan.vars.extend(python.map(|python| (PYTHON_VARIABLE.to_owned(), python.into())));
 }

@@ -10,11 +10,12 @@
 //! task could set on that host, because the host that ran the task may be compromised.
 
 use super::{ControllerLink, Request};
-use crate::plan::{Play, Task};
+use crate::plan::{Plan, Play, Task};
 use crate::run::event::{HIDDEN, RunFailure};
 use crate::run::{Flow, Run, RunStopped};
-use crate::vars::run_state::RunState;
+use crate::vars::protected_names::is_protected_name;
 use crate::vars::unknown;
+use crate::vars::var_map::has_markup;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -61,6 +62,16 @@ impl OnceResult {
         unknown::from_wire(&mut message);
         serde_json::from_value(message).map_err(|e| format!("the result of a `run_once` task is not readable: {e}"))
     }
+}
+
+/// Whether a task may set this variable: `set_fact` those that it names, a module that gathers facts
+/// those that the inventory does not have.
+fn may_set(plan: &Plan, task: &Task, name: &str) -> bool {
+    if task.module == "set_fact" {
+        return task.args.keys().any(|key| key == name || has_markup(key));
+    }
+    let of_inventory = plan.vars.contains_key(name) || plan.shared.contains_key(name);
+    plan.sets_facts(task) && !is_protected_name(name) && !of_inventory
 }
 
 impl<'a> Run<'a, '_> {
@@ -118,13 +129,16 @@ impl<'a> Run<'a, '_> {
     fn take_result(&mut self, task: &'a Task, host: &str, known: OnceResult) -> Flow {
         let OnceResult { result, facts, included, failed } = known;
         let plan = self.frame.plan();
-        let names = facts.iter().map(|(_, name, _)| (name.clone(), Value::Null));
-        let mut settable = RunState { registers: names.collect(), ..RunState::default() };
-        settable.retain_settable(plan, &|_| None);
-        for (of, name, value) in facts.iter().filter(|(_, name, _)| settable.registers.contains_key(name)) {
-            self.learn(task, of.as_deref().filter(|of| *of != plan.host), name, value);
+        // The host may be compromised, so its result sets only what this task can set.
+        let own = task.args.get("name").and_then(Value::as_str);
+        let of_others = task.hosts.delegation.as_ref().is_some_and(|delegation| delegation.facts);
+        for (of, name, value) in &facts {
+            let of = of.as_deref().filter(|of| *of != plan.host);
+            if may_set(plan, task, name) && (of.is_none() || of_others) {
+                self.learn(task, of, name, value);
+            }
         }
-        for (file, name) in &included {
+        for (file, name) in included.iter().filter(|(_, name)| own.is_some_and(has_markup) || name.as_deref() == own) {
             if let Some(layer) = task.files.vars_files.get(file) {
                 self.frame.include(*layer, name.as_deref());
             }

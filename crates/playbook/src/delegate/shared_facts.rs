@@ -51,18 +51,20 @@ impl SharedValues {
         self.own = HostValues { facts: own.facts, set: own.registers };
         self.others.remove(&plan.host);
         for values in self.others.values_mut() {
-            values.facts.retain(|name, _| plan.may_set_of_others(name));
-            values.set.retain(|name, _| plan.may_set_of_others(name));
+            values.facts.retain(|name, _| plan.may_set_of_others(name, true));
+            values.set.retain(|name, _| plan.may_set_of_others(name, false));
         }
     }
 
-    /// Removes the facts of other hosts that have the name of a variable of their inventory.
-    /// `inventory_of`: the inventory variables of a host, or None if the host is not known.
+    /// Removes hosts that are not known, and the facts of other hosts that have the name of a variable
+    /// of their inventory. `inventory_of`: the inventory variables of a host, or None if the host is
+    /// not known.
     pub fn retain_new_facts(&mut self, inventory_of: &dyn Fn(&str) -> Option<Map<String, Value>>) {
-        for (host, values) in &mut self.others {
-            let own = inventory_of(host).unwrap_or_default();
+        self.others.retain(|host, values| {
+            let Some(own) = inventory_of(host) else { return false };
             values.facts.retain(|name, _| !own.contains_key(name));
-        }
+            true
+        });
     }
 }
 

@@ -36,8 +36,7 @@ impl SharedNames {
         for plan in plans.iter().filter(|plan| plan.shared.contains_key("hostvars")) {
             let (words, whole) = compile::words_of(plan);
             reads = true;
-            // A name such as `ansible_` is the beginning of a computed one.
-            found.all |= whole || words.iter().any(|word| word.starts_with("ansible_") && word.ends_with('_'));
+            found.all |= whole || words.iter().any(|word| is_beginning_of_name(word));
             found.names.extend(words.into_iter().filter(|word| word.starts_with("ansible_") || set.contains(word)));
         }
         reads.then_some(found)
@@ -53,6 +52,11 @@ impl SharedNames {
     }
 }
 
+/// Whether a word such as `ansible_` is the beginning of a computed name.
+fn is_beginning_of_name(word: &str) -> bool {
+    word.starts_with("ansible_") && word.ends_with('_')
+}
+
 fn names_set_by(task: &Task) -> Vec<String> {
     let mut names = Vec::new();
     compile::names_set_by(task, &mut names);
@@ -64,15 +68,29 @@ fn sets_facts_of_others(task: &Task) -> bool {
 }
 
 impl Plan {
-    /// Whether a run of this plan may set the variable `name` of another host.
-    pub(crate) fn may_set_of_others(&self, name: &str) -> bool {
+    /// The names that this plan could read of another host. None: it reads no variables of others.
+    pub fn names_read_of_others(&self) -> Option<SharedNames> {
+        let shares = self.shares.as_ref().filter(|_| self.shared.contains_key("hostvars"))?;
+        let (words, whole) = compile::words_of(self);
+        let all = whole || words.iter().any(|word| is_beginning_of_name(word));
+        let names = words.into_iter().filter(|word| shares.contains(word)).collect();
+        Some(SharedNames { names, given: BTreeSet::new(), all })
+    }
+
+    /// Whether a run of this plan may set the variable `name` of another host. `gathered`: as a fact
+    /// that a module has found, and not by `set_fact`.
+    pub(crate) fn may_set_of_others(&self, name: &str, gathered: bool) -> bool {
         if is_protected_name(name) {
             return false;
         }
         let mut may = false;
         self.each_task(&mut |task| {
-            let is_fact = name.starts_with("ansible_") && task.module != "set_fact";
-            may |= sets_facts_of_others(task) && (is_fact || names_set_by(task).iter().any(|set| set == name));
+            let is_set_fact = task.module == "set_fact";
+            let sets = match gathered {
+                true => !is_set_fact && name.starts_with("ansible_"),
+                false => is_set_fact && task.args.contains_key(name),
+            };
+            may |= sets_facts_of_others(task) && sets;
         });
         may
     }

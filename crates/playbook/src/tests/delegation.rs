@@ -50,7 +50,7 @@ fn request(task: u32, item: Value, state: Value) -> Result<DelegatedTask, Delega
 /// What the controller knows about a run: no host failed.
 pub(super) fn view(check: bool, host_vars: &dyn Fn(&str) -> Option<Map<String, Value>>) -> ControllerView<'_> {
     static LOST: BTreeSet<String> = BTreeSet::new();
-    ControllerView { check, lost: &LOST, host_vars }
+    ControllerView { check, through: u32::MAX, lost: &LOST, host_vars }
 }
 
 fn plan_request(
