@@ -1,6 +1,6 @@
-//! Argument specs of roles. Each role with argument specs begins with a task that checks them on the
-//! node. What is known before the run is checked here: required variables must be set, and literal
-//! values must be one of the choices.
+//! Argument specs of roles. Each role with argument specs begins with a task that checks them on
+//! the node. What is known before the run is checked here: required variables must be set, and
+//! literal values must be one of the choices.
 
 use super::needed_vars::names_set;
 use super::{Compiler, Context};
@@ -39,7 +39,6 @@ impl Compiler<'_> {
         let parsed = path.as_ref().and_then(|path| self.yaml(path, from));
         let specs = parsed.as_deref().and_then(|node| node.get("argument_specs"));
         let Some(specs) = specs.or_else(|| meta?.get("argument_specs")) else { return Vec::new() };
-        let entry = entry.trim_end_matches(".yml").trim_end_matches(".yaml");
         let Some(spec) = specs.get(entry).filter(|spec| spec.map().is_some_and(|pairs| !pairs.is_empty())) else {
             return Vec::new();
         };
@@ -72,7 +71,7 @@ impl Compiler<'_> {
         let about = json!({
             "type": "role", "name": role, "argument_spec_name": entry, "path": self.playbook_path(dir),
         });
-        let options = spec.get("options").filter(|options| options.data != SpannedData::Null).cloned();
+        let options = spec.get("options").filter(|options| options.data != SpannedData::Null).map(checked_options);
         let arguments = vec![
             (key("argument_spec"), options.unwrap_or_else(|| at(SpannedData::Map(Vec::new())))),
             (key("provided_arguments"), at(SpannedData::from_json(&json!(params), (spec.line, spec.column)))),
@@ -148,6 +147,50 @@ impl Compiler<'_> {
     }
 }
 
+/// The keys of an argument that the check on the node reads.
+const CHECKED_KEYS: [&str; 13] = [
+    "aliases",
+    "apply_defaults",
+    "choices",
+    "default",
+    "elements",
+    "mutually_exclusive",
+    "options",
+    "required",
+    "required_by",
+    "required_if",
+    "required_one_of",
+    "required_together",
+    "type",
+];
+
+/// The arguments of a spec without what the check does not read. A description must not be part of
+/// the plan: its words would count as names of variables, and an edit would change the desired
+/// state.
+fn checked_options(options: &SpannedNode) -> SpannedNode {
+    let checked = |(key, value): &(SpannedKey, SpannedNode)| {
+        let value = match key.text.as_str() {
+            "options" => checked_options(value),
+            _ => value.clone(),
+        };
+        CHECKED_KEYS.contains(&key.text.as_str()).then(|| (key.clone(), value))
+    };
+    let argument = |argument: &SpannedNode| match &argument.data {
+        SpannedData::Map(pairs) => {
+            let data = SpannedData::Map(pairs.iter().filter_map(checked).collect());
+            SpannedNode { data, ..argument.clone() }
+        }
+        _ => argument.clone(),
+    };
+    match &options.data {
+        SpannedData::Map(pairs) => {
+            let pairs = pairs.iter().map(|(key, value)| (key.clone(), argument(value)));
+            SpannedNode { data: SpannedData::Map(pairs.collect()), ..options.clone() }
+        }
+        _ => options.clone(),
+    }
+}
+
 fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
@@ -208,6 +251,24 @@ mod tests {
         assert_eq!(tasks[0].place.file, "roles/r/meta/argument_specs.yml");
         // Only the spec names these variables of the host.
         assert_eq!(plan.vars.keys().collect::<Vec<_>>(), ["listen", "mode"]);
+    }
+
+    #[test]
+    fn descriptions_of_arguments_are_no_part_of_the_plan() {
+        let specs = "argument_specs:\n  main:\n    options:\n      description: {type: dict, description: Ask secret, options: {a: {description: [secret]}}}\n";
+        let files = [
+            ("site.yml", "- hosts: all\n  roles: [r]\n"),
+            ("roles/r/meta/argument_specs.yml", specs),
+            ("roles/r/tasks/main.yml", "- debug: {msg: x}\n"),
+        ];
+        let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into());
+        let vars = [("secret".to_owned(), json!(1)), ("description".to_owned(), json!({}))].into_iter().collect();
+        let host = HostContext { name: "h".into(), group: "all".into(), vars, ..HostContext::default() };
+        let plan = compile(&files, "site.yml", &host, &CompileOptions::default()).unwrap().plan;
+        assert_eq!(plan.vars.keys().collect::<Vec<_>>(), ["description"]);
+        let mut specs = Vec::new();
+        plan.each_task(&mut |task| specs.extend(task.args.get("argument_spec").cloned()));
+        assert_eq!(specs, [json!({"description": {"type": "dict", "options": {"a": {}}}})]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::{ModuleCall, ModuleResult, TaskOutcome};
 use crate::template::expr;
 use crate::vars::scope::with_trace;
 use crate::vars::unknown;
+use crate::vars::variable_scope::OMIT;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -40,6 +41,7 @@ pub fn validate_argument_spec(call: &mut ModuleCall) -> ModuleResult {
         }
     }
     values.extend(given);
+    values.retain(|_, value| !remove_omitted(value));
     let mut check = ArgumentCheck::default();
     check.check_all(&spec, &mut values, &SpecLevel::default());
     let errors = check.finish();
@@ -57,6 +59,17 @@ pub fn validate_argument_spec(call: &mut ModuleCall) -> ModuleResult {
     }
     out.extra_keys.insert("validate_args_context".into(), Value::Object(map("validate_args_context")?));
     Ok(out)
+}
+
+/// Removes the values of a map or a list that are `omit`, because they count as not given. Returns
+/// whether `value` itself is `omit`.
+fn remove_omitted(value: &mut Value) -> bool {
+    match value {
+        Value::Object(map) => map.retain(|_, value| !remove_omitted(value)),
+        Value::Array(items) => items.retain_mut(|item| !remove_omitted(item)),
+        _ => {}
+    }
+    value.as_str() == Some(OMIT)
 }
 
 /// The place of a spec in the specs around it.

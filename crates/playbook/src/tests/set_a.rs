@@ -237,6 +237,26 @@ fn facts_of_a_module_do_not_replace_variables_of_the_play() {
 }
 
 #[test]
+fn omitted_arguments_of_a_role_count_as_not_given() {
+    run_tasks(
+        &[],
+        "
+    - validate_argument_spec:
+        argument_spec:
+          port: {type: int}
+          all: {type: dict, options: {size: {type: int}}}
+        provided_arguments: {port: '{{ nothing | default(omit) }}', all: {size: '{{ nothing | default(omit) }}'}}
+    - validate_argument_spec:
+        argument_spec: {port: {required: true}}
+        provided_arguments: {port: '{{ nothing | default(omit) }}'}
+      register: r
+      ignore_errors: true
+    - assert: {that: r is failed}
+",
+    );
+}
+
+#[test]
 fn options_that_are_not_there_are_refused_by_name() {
     for (task, want) in [
         ("copy: {src: a, dest: /b, decrypt: yes}", ""),

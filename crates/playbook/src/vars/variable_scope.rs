@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The value of `omit`: an option with this value is left out.
-const OMIT: &str = "__omit_this_option__";
+pub const OMIT: &str = "__omit_this_option__";
 /// Variables that list the hosts of a play, or of a batch of it, that have not failed.
 const PLAY_HOSTS: [&str; 3] = ["ansible_play_hosts", "ansible_play_batch", "play_hosts"];
 
