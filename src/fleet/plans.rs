@@ -76,6 +76,12 @@ pub(super) fn compile_with(
     let host_context = HostContext { name, group, vars: context.vars.clone(), origins };
     let (tags, extra_vars, shared) = (&tags[..], scope.extra.clone(), context.shared.clone());
     let vault = Some(VaultAccess { vault: &fleet.vault, may_stay_encrypted: fleet.may_stay_encrypted });
+    let prompts = playbook::vars_prompts(&fleet.files, playbook, &extra_vars, vault);
+    if let Some(prompt) = prompts.iter().find(|prompt| prompt.default.is_none()) {
+        let message = format!("`vars_prompt` asks for `{}`, but a fleet can ask nobody", prompt.name);
+        let hint = "give it a `default`, or remove it and set the variable in the inventory";
+        return Err(vec![Fault::error(playbook, 0, 0, message).hint(hint)]);
+    }
     let options = CompileOptions { tags, extra_vars, shared, modules, vault, ..CompileOptions::default() };
     playbook::compile(&fleet.files, playbook, &host_context, &options)
 }
@@ -139,7 +145,8 @@ pub fn work(
     let (files, mut faults) = review_plan(fleet, &plan, &context, &Map::new());
     faults.retain(|fault| !fault.warning);
     if phase == Phase::Provision {
-        // The tags of a refused role or import are not known, so the plan of the whole group counts.
+        // The tags of a refused role or import are not known, so the plan of the whole group
+        // counts.
         let whole = PlanScope { services: Vec::new(), extra: scope.extra.clone() };
         faults.extend(compile(fleet, host, &context, phase, &whole)?.refused_tasks());
     }

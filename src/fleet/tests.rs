@@ -595,4 +595,6 @@ fn an_attempt_with_a_refused_task_is_rejected_before_it_begins_and_a_cleanup_has
     let (phase, why) = first_rejected_phase(&provision, &[]).unwrap();
     assert!(phase == Phase::Provision && why.contains("pacman"), "{why}");
     assert!(lint(&fleet(&[(down, refused)])).iter().any(|fault| !fault.warning && fault.message.contains("pacman")));
+    let asks = "- {hosts: all, vars_prompt: [{name: pw}], tasks: [{debug: }]}\n";
+    assert!(lint_output(&[(up, asks)]).contains("but a fleet can ask nobody"));
 }
