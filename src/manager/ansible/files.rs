@@ -170,8 +170,8 @@ fn inventory(fleet: &Fleet, known: &BTreeMap<String, AnsibleNode>, dir: &Path) -
     Ok((json!({"all": {"hosts": hosts, "children": children}}), opened))
 }
 
-/// Opens the encrypted variables of a host, because Ansible gets no vault password of a manager. The
-/// file of this inventory is readable only by its owner, and removed after the run.
+/// Opens the encrypted variables of a host, because Ansible gets no vault password of a manager.
+/// The file of this inventory is readable only by its owner, and removed after the run.
 fn open_vault_values(
     fleet: &Fleet,
     host: &str,

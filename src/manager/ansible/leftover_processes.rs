@@ -47,7 +47,7 @@ fn marked_pids(word: &str) -> Vec<i32> {
 
 /// Whether the process has the run's id. A process that has ended but was not waited for has no
 /// environment.
-fn has_run_id(pid: i32, word: &str) -> bool {
+pub(super) fn has_run_id(pid: i32, word: &str) -> bool {
     let is = |var: &[u8]| {
         var.strip_prefix(RUN_ID_VAR.as_bytes()).and_then(|v| v.strip_prefix(b"=")) == Some(word.as_bytes())
     };

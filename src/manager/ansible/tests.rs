@@ -185,6 +185,10 @@ fn leftovers_of_a_crash_are_removed_and_killed() {
     std::fs::write(folder(runs.path()).join(&word).join("extra.json"), "{}").unwrap();
     let mut left =
         std::process::Command::new("sleep").arg("600").env(files::RUN_ID_VAR, &word).process_group(0).spawn().unwrap();
+    // Its environment becomes readable soon after the start of the program.
+    while !leftover_processes::has_run_id(left.id() as i32, &word) {
+        std::thread::yield_now();
+    }
     sweep(runs.path());
     assert!(left.wait().unwrap().signal().is_some());
     assert!(!folder(runs.path()).exists());
