@@ -1,6 +1,6 @@
-//! What one task of a plan makes on a node: files, directories, accounts, units and packages, as far
-//! as the options of the task tell. The code reads plans and renders nothing. Cleanup coverage and
-//! `remoor import` use it.
+//! What one task of a plan makes on a node: files, directories, accounts, units and packages, as
+//! far as the options of the task tell. The code reads plans and renders nothing. Cleanup coverage
+//! and `remoor import` use it.
 
 use super::mentions::{one_of, strings, tokens};
 use remoor_playbook::{PredictedTask, repository_file};

@@ -50,7 +50,8 @@ pub fn manifest(
             exclude: paths(&merge_unique(&service.exclude, digest.exclude)),
             secret: {
                 let mut secret = paths(&merge_unique(&service.secret, digest.secret));
-                // The hash of a file with an encrypted value would allow to test guesses of the value.
+                // The hash of a file with an encrypted value would allow to test guesses of the
+                // value.
                 let files = expected.iter().filter(|(_, file)| file.secret).map(|(path, _)| globset::escape(path));
                 secret.extend(files);
                 secret

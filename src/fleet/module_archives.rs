@@ -6,8 +6,9 @@
 //! managers:           compile ──ModuleRequest──> StoredModules: the same answers from these files
 //! ```
 //! The index has the answer to each request of the compiler, including refusals, up to a limit. So
-//! managers compile what the operator's machine compiled, and no manager needs ansible-core. A cleanup uses native
-//! modules only, because Python modules do not check which paths a cleanup must not delete.
+//! managers compile what the operator's machine compiled, and no manager needs ansible-core. A
+//! cleanup uses native modules only, because Python modules do not check which paths a cleanup must
+//! not delete.
 
 use super::{ClusterContext, FleetVariables, PlanScope, plans};
 use remoor_config::{CONFIG_FILE, Fleet};
@@ -69,10 +70,10 @@ struct StoredAnswer {
     refused: Option<ModuleRefusal>,
 }
 
-/// Packs the modules of `source` that the provisioning playbooks of a fleet need, and stores them as
-/// files of the fleet. Files of an earlier call are removed first. A fleet without such modules gets
-/// no file. Returns a warning for each task that is refused, for each encrypted file of tasks whose
-/// modules are not known, and about modules that could not be packed.
+/// Packs the modules of `source` that the provisioning playbooks of a fleet need, and stores them
+/// as files of the fleet. Files of an earlier call are removed first. A fleet without such modules
+/// gets no file. Returns a warning for each task that is refused, for each encrypted file of tasks
+/// whose modules are not known, and about modules that could not be packed.
 ///
 /// Faults of the playbooks are not reported here; `lint` and `summary` report them.
 pub fn store_modules(fleet: &mut Fleet, source: &dyn ModuleSource) -> Result<Vec<Fault>, Fault> {
@@ -211,7 +212,8 @@ impl ModuleSource for ModuleRecorder<'_> {
                 None => Ok(packed),
                 Some(why) => Err(ModuleRefusal::Failed(why)),
             },
-            // The reason names a program of this machine, which must not become part of a generation.
+            // The reason names a program of this machine, which must not become part of a
+            // generation.
             Err(ModuleRefusal::NoCore(why)) => {
                 answers.insert(request.clone(), Err(ModuleRefusal::NoCore(NO_CORE.to_owned())));
                 return Err(ModuleRefusal::NoCore(why));
@@ -265,8 +267,8 @@ pub struct StoredModules<'a> {
 }
 
 impl<'a> StoredModules<'a> {
-    /// The packed modules among the files of a generation. None: the generation has none, because it
-    /// needs none or an earlier version made it.
+    /// The packed modules among the files of a generation. None: the generation has none, because
+    /// it needs none or an earlier version made it.
     pub fn open(files: &'a FileSet) -> Result<Option<Self>, Fault> {
         let Some(text) = files.get(INDEX_FILE) else { return Ok(None) };
         let wrong = |why: String| Fault::error(INDEX_FILE, 0, 0, why).hint("apply the fleet again");

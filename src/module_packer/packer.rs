@@ -22,8 +22,8 @@ const TIME_LIMITS: PackerTimeLimits =
 /// Time limits for the answers of one packer.
 #[derive(Debug, Clone, Copy)]
 struct PackerTimeLimits {
-    /// For one answer. The process ends a request itself a little sooner. The first answer also waits
-    /// for the start of Python.
+    /// For one answer. The process ends a request itself a little sooner. The first answer also
+    /// waits for the start of Python.
     answer: Duration,
     /// For all answers together. After this time every further request is refused.
     total: Duration,

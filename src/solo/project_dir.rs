@@ -1,8 +1,8 @@
 //! The project directory of a playbook, and its `ansible.cfg`.
 //!
 //! The directory may contain roles that run as root on hosts, and `ansible.cfg` may name a program
-//! that this machine runs. So remoor uses neither if another user can change them, as Ansible ignores
-//! `ansible.cfg` in a directory that all users can write to.
+//! that this machine runs. So remoor uses neither if another user can change them, as Ansible
+//! ignores `ansible.cfg` in a directory that all users can write to.
 
 use remoor_host::files::Names;
 use remoor_model::Fault;
@@ -35,8 +35,8 @@ pub fn checked_root_of(own: &Path) -> (PathBuf, Option<Fault>) {
     (root.to_owned(), warning)
 }
 
-/// The project directory, and the nearest directory above `own` that was not used, with its sign and
-/// the reason.
+/// The project directory, and the nearest directory above `own` that was not used, with its sign
+/// and the reason.
 fn climb<'p>(own: &'p Path, names: &Names) -> (&'p Path, Option<(&'p Path, &'static str, String)>) {
     let sign_of = |dir: &Path| SIGNS.into_iter().find(|sign| dir.join(sign).exists());
     if sign_of(own).is_some() {
@@ -82,9 +82,9 @@ fn callers() -> [Option<u32>; 2] {
     [Some(user), behind_sudo]
 }
 
-/// The settings in the section `defaults` of `ansible.cfg` in `dir`. Of a setting that occurs twice,
-/// the first counts. There are no settings if another user can change the file, and then there is a
-/// warning.
+/// The settings in the section `defaults` of `ansible.cfg` in `dir`. Of a setting that occurs
+/// twice, the first counts. There are no settings if another user can change the file, and then
+/// there is a warning.
 pub fn ansible_defaults(dir: &Path) -> (BTreeMap<String, String>, Option<Fault>) {
     let path = dir.join("ansible.cfg");
     let Ok(meta) = fs::metadata(&path) else { return (BTreeMap::new(), None) };

@@ -22,8 +22,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-/// Maximum number of connections. A further one replaces the oldest one of the address with the most
-/// connections.
+/// Maximum number of connections. A further one replaces the oldest one of the address with the
+/// most connections.
 const CONNECTIONS_MAX: usize = 64;
 
 /// The options of the health endpoint.
@@ -47,8 +47,8 @@ struct HealthEndpoint {
     latest: Arc<LatestRun>,
 }
 
-/// Serves the endpoint until SIGTERM, SIGHUP or Ctrl-C arrives. `started` receives the address on which
-/// the server listens.
+/// Serves the endpoint until SIGTERM, SIGHUP or Ctrl-C arrives. `started` receives the address on
+/// which the server listens.
 pub fn serve_until_signal(
     address: SocketAddr,
     suite: Suite,
@@ -109,8 +109,8 @@ impl HealthEndpoint {
         ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], in_form(Form::Prometheus, &run)).into_response()
     }
 
-    /// The last result if it is new enough, otherwise the result of a new run. Further requests wait
-    /// for the same run, even if the client that caused the run has disconnected.
+    /// The last result if it is new enough, otherwise the result of a new run. Further requests
+    /// wait for the same run, even if the client that caused the run has disconnected.
     async fn result(self: Arc<Self>) -> Option<Arc<SuiteRun>> {
         let mut latest = self.latest.clone().lock_owned().await;
         if let Some((_, run)) = latest.as_ref().filter(|(at, _)| at.elapsed() < self.options.cache) {

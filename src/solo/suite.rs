@@ -76,8 +76,8 @@ pub fn render(options: &SuiteOptions) -> Result<(Vec<RenderedCheckFile>, Vec<Fau
     Ok((loader.rendered, faults))
 }
 
-/// The checks of a host of a fleet directory. `files` are the check files of the fleet, rendered for
-/// the host.
+/// The checks of a host of a fleet directory. `files` are the check files of the fleet, rendered
+/// for the host.
 pub fn suite_of_host(dir: &Path, host: &str, files: Vec<CheckFile>, only: &[String]) -> Result<Suite, Vec<Fault>> {
     let (mut checks, mut skipped_files, mut faults) = (Vec::new(), Vec::new(), Vec::new());
     let mut warnings = Vec::new();
@@ -103,7 +103,8 @@ pub fn suite_of_host(dir: &Path, host: &str, files: Vec<CheckFile>, only: &[Stri
     Ok(Suite { checks, skipped_files, warnings, name })
 }
 
-/// The checks with one of the tags, or all. Err if there is none. `all_applied` decides the message.
+/// The checks with one of the tags, or all. Err if there is none. `all_applied` decides the
+/// message.
 fn select(mut checks: Vec<Check>, only: &[String], named: &str, all_applied: bool) -> Result<Vec<Check>, Vec<Fault>> {
     if !only.is_empty() {
         let tags: BTreeSet<String> = checks.iter().flat_map(Check::tags).map(str::to_owned).collect();

@@ -38,9 +38,9 @@ impl VaultOptions {
         Ok((vault, warnings))
     }
 
-    /// Reads all passwords. `project` is the directory with `ansible.cfg`. A source of `ansible.cfg`
-    /// that can't be read is only a warning, because nothing may be encrypted. A program runs only
-    /// when encrypted content is opened.
+    /// Reads all passwords. `project` is the directory with `ansible.cfg`. A source of
+    /// `ansible.cfg` that can't be read is only a warning, because nothing may be encrypted. A
+    /// program runs only when encrypted content is opened.
     pub fn read(&self, project: &Path) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
         let (mut sources, mut faults) = (Vec::new(), Vec::new());
         let here = Path::new("");

@@ -181,6 +181,9 @@ const IMPURE: &[&str] = &[
 /// The folders with Rust code.
 const ALL: &[&str] = &["src", "crates", "tests", "benches"];
 
+/// Maximum number of columns of a line of prose (docs/style.md).
+const PROSE_MAX: usize = 100;
+
 /// Maximum number of lines of a file, including tests.
 const LINES_MAX: usize = 600;
 
@@ -372,6 +375,30 @@ fn texts() -> Vec<(String, String)> {
 }
 
 #[track_caller]
+/// The lines of prose with more than 100 columns: comments of Rust, and texts of Markdown. Tables,
+/// code blocks and the changelog, whose entries are one line each, are exempt.
+fn long_prose(path: &str, text: &str) -> Vec<String> {
+    let is_markdown = path.ends_with(".md") && path != "CHANGELOG.md";
+    let mut in_code = false;
+    let mut faults = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let prose = match line.trim_start() {
+            _ if is_markdown => Some(line),
+            comment if path.ends_with(".rs") => {
+                comment.strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']).trim_start_matches(' '))
+            }
+            _ => None,
+        };
+        let Some(prose) = prose else { continue };
+        in_code ^= prose.trim_start().starts_with("```");
+        let is_table_or_code = in_code || prose.trim_start().starts_with('|') || prose.starts_with("    ");
+        if !is_table_or_code && line.chars().count() > PROSE_MAX {
+            faults.push(format!("{path}:{}: {} columns, the maximum is {PROSE_MAX}", index + 1, line.chars().count()));
+        }
+    }
+    faults
+}
+
 fn assert_none(faults: Vec<String>) {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
@@ -421,6 +448,19 @@ fn every_file_begins_with_its_purpose_and_is_short() {
     assert_none(long_files(&sources));
     let bad = [Source::new("src/a/b.rs", &"// no doc\n".repeat(LINES_MAX + 1))];
     assert_eq!((missing_headers(&bad).len(), long_files(&bad).len()), (1, 1));
+}
+
+#[test]
+fn lines_of_prose_are_short() {
+    assert_none(texts().iter().flat_map(|(path, text)| long_prose(path, text)).collect());
+    let long = "word ".repeat(PROSE_MAX / 5 + 1);
+    for (path, text, count) in [
+        ("a.rs", format!("    /// {long}"), 1),
+        ("a.rs", format!("/// ```text\n/// {long}\n/// ```\nlet a = \"{long}\";"), 0),
+        ("a.md", format!("- {long}\n\n| {long} |\n\n    {long}\n"), 1),
+    ] {
+        assert_eq!(long_prose(path, &text).len(), count, "{text}");
+    }
 }
 
 #[test]

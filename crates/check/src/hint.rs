@@ -149,8 +149,8 @@ const HINTS: [Hint; 33] = [
     hint(ResourceKind::Cert, &[], ["the certificate cannot be used", "the certificate differs, or expires soon"], ""),
 ];
 
-/// What the failure of an assertion means, and the next command. None for groups and for a `matching`
-/// check. Shows neither a found value nor a password.
+/// What the failure of an assertion means, and the next command. None for groups and for a
+/// `matching` check. Shows neither a found value nor a password.
 pub(super) fn failure_hint(check: &Check, assertion: &Assertion, found: Option<&Value>) -> Option<String> {
     let applies = |row: &&Hint| {
         row.kind == check.kind && (row.properties.is_empty() || row.properties.contains(&assertion.property))

@@ -227,8 +227,9 @@ impl Judge<'_> {
     }
 
     /// Results that agents and managers keep never contain the content of a file or a message of
-    /// the journal. Both may contain a password even if the check is not marked as secret. goss's output formats show
-    /// contents on the machine itself ([`Detail::Full`]), unless the check is secret.
+    /// the journal. Both may contain a password even if the check is not marked as secret. goss's
+    /// output formats show contents on the machine itself ([`Detail::Full`]), unless the check is
+    /// secret.
     fn is_content(&self, assertion: &Assertion) -> bool {
         assertion.stream && matches!(self.check.kind, ResourceKind::File | ResourceKind::Journal)
     }

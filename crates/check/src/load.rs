@@ -97,8 +97,8 @@ impl Check {
         &self.members
     }
 
-    /// A key that two different checks of one file never share, for comparisons only. It may contain
-    /// the password of a URL, which `label` hides.
+    /// A key that two different checks of one file never share, for comparisons only. It may
+    /// contain the password of a URL, which `label` hides.
     pub fn unique_key(&self) -> String {
         if self.id.contains(MASK) { format!("{} {}", self.label(), self.name) } else { self.label() }
     }

@@ -61,8 +61,8 @@ pub(super) fn is_repairable(kind: ResourceKind, asserts: impl Fn(&str) -> bool) 
     match kind {
         ResourceKind::Cert | ResourceKind::Dns | ResourceKind::Filesystem | ResourceKind::Journal => false,
         ResourceKind::Mount => !asserts("usage"),
-        // These are measured values and not settings, although the other assertions of the check may
-        // be about settings.
+        // These are measured values and not settings, although the other assertions of the check
+        // may be about settings.
         kind => !kind.spec().extensions().iter().any(|(name, use_)| is_measured(name, *use_) && asserts(name)),
     }
 }

@@ -102,7 +102,8 @@ impl Pattern {
 }
 
 impl Pattern {
-    /// Reads a pattern as goss does, which ignores each `\\`, `/` and `!` at the beginning of a text.
+    /// Reads a pattern as goss does, which ignores each `\\`, `/` and `!` at the beginning of a
+    /// text.
     fn parse_as_goss(text: &str) -> Result<Self, String> {
         let (negated, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
         let test = match rest.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {

@@ -1,5 +1,5 @@
-//! The JSON Schema (draft 07) of check files, made from the tables by which they are loaded. Editors
-//! use it for completion and for errors while a file is written.
+//! The JSON Schema (draft 07) of check files, made from the tables by which they are loaded.
+//! Editors use it for completion and for errors while a file is written.
 
 use super::load::{BOOLEAN, MAX_TIMEOUT_MS};
 use super::load_matcher::KNOWN;

@@ -318,8 +318,8 @@ const fn group(kind: ResourceKind, name: &'static str) -> ResourceSpec {
     ResourceSpec { kind, name, name_attribute: "", gated: false, attributes: &[(HOLDS, AttributeUse::Required)] }
 }
 
-/// Entries of `meta.remoor` whose entries are assertions: properties of a unit, numbers that regular
-/// expressions find in a text, and metrics in the text format of Prometheus.
+/// Entries of `meta.remoor` whose entries are assertions: properties of a unit, numbers that
+/// regular expressions find in a text, and metrics in the text format of Prometheus.
 pub(super) const PROPERTIES: &str = "properties";
 pub(super) const NUMBERS: &str = "numbers";
 pub(super) const METRICS: &str = "metrics";

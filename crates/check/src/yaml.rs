@@ -99,8 +99,8 @@ pub(super) fn parse_with_faults(file: &str, text: &str) -> Result<(YamlNode, Vec
     Ok((node, faults))
 }
 
-/// Parses the first document of `text` as goss's YAML reader does. Each value that [`parse`] rejects
-/// is a warning.
+/// Parses the first document of `text` as goss's YAML reader does. Each value that [`parse`]
+/// rejects is a warning.
 pub(super) fn parse_as_goss(file: &str, text: &str) -> Result<(YamlNode, Vec<Fault>), Vec<Fault>> {
     let (first, next) = first_document(text);
     let mut node = read(file, first, false)?;

@@ -1,4 +1,5 @@
-//! How the nodes of a cluster communicate: membership by gossip, the replicated log, and RPC over mutual TLS.
+//! How the nodes of a cluster communicate: membership by gossip, the replicated log, and RPC over
+//! mutual TLS.
 #![doc = include_str!("../README.md")]
 
 pub mod gossip; // membership by memberlist

@@ -34,8 +34,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Returns the fleet with these vault passwords, and opens the encrypted files of variables. For
-    /// `may_stay_encrypted`, see the field.
+    /// Returns the fleet with these vault passwords, and opens the encrypted files of variables.
+    /// For `may_stay_encrypted`, see the field.
     pub fn with_vault(mut self, vault: Arc<Vault>, may_stay_encrypted: bool) -> Self {
         self.inventory.open_files(&vault);
         Self { vault, may_stay_encrypted, ..self }

@@ -77,7 +77,8 @@ const RENEWAL_PER_NODE_MS: u64 = 1_000;
 /// A report that was not renewed for this number of renewal intervals is stale.
 const RENEWALS_MISSED: u64 = 3;
 
-/// Interval at which an agent in a cluster of `nodes` nodes signs its report again, in milliseconds.
+/// Interval at which an agent in a cluster of `nodes` nodes signs its report again, in
+/// milliseconds.
 pub fn report_renewal_ms(nodes: usize) -> u64 {
     (nodes as u64).saturating_mul(RENEWAL_PER_NODE_MS).max(RENEWAL_MIN_MS)
 }

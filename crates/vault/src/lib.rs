@@ -3,8 +3,8 @@
 //! ```text
 //! PasswordSource -> VaultPassword -> Vault::open(ciphertext) -> plaintext
 //! ```
-//! The crate knows nothing of YAML, variables and templates, and it encrypts nothing. A sealed value
-//! is the JSON form of an encrypted value, see [`seal`].
+//! The crate knows nothing of YAML, variables and templates, and it encrypts nothing. A sealed
+//! value is the JSON form of an encrypted value, see [`seal`].
 #![doc = include_str!("../README.md")]
 
 mod envelope;

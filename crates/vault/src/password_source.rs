@@ -53,8 +53,8 @@ impl PasswordSource {
         Ok(Self { id: id.to_owned(), path: path.into() })
     }
 
-    /// Returns the source with a relative path resolved in `dir`, and with `~/` resolved in the home
-    /// directory.
+    /// Returns the source with a relative path resolved in `dir`, and with `~/` resolved in the
+    /// home directory.
     pub fn relative_to(mut self, dir: &Path) -> Self {
         let home = self.path.strip_prefix("~").ok().map(Path::to_owned);
         self.path = match (home, std::env::var_os("HOME")) {
@@ -64,9 +64,9 @@ impl PasswordSource {
         self
     }
 
-    /// Reads the password. An executable file is a program, and its standard output is the password.
-    /// As in Ansible, a program whose name ends with `-client` gets the option `--vault-id`. Spaces
-    /// and newlines at both ends do not belong to the password.
+    /// Reads the password. An executable file is a program, and its standard output is the
+    /// password. As in Ansible, a program whose name ends with `-client` gets the option
+    /// `--vault-id`. Spaces and newlines at both ends do not belong to the password.
     pub fn read(&self) -> Result<VaultPassword, PasswordError> {
         let failed = |source| PasswordError::File { path: self.path.clone(), source };
         let bytes = match self.is_program()? {
@@ -109,8 +109,9 @@ impl PasswordSource {
         if path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| stem.ends_with("-client")) {
             command.args(["--vault-id", &self.id]);
         }
-        // The error output stays that of the caller. The program leads its own process group, so that
-        // `end` kills all of its processes. So it cannot ask on the terminal, unlike in Ansible.
+        // The error output stays that of the caller. The program leads its own process group, so
+        // that `end` kills all of its processes. So it cannot ask on the terminal, unlike in
+        // Ansible.
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

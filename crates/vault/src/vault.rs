@@ -11,10 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Maximum number of passwords. Each is tried for a text that no other password opens.
 const PASSWORDS_MAX: usize = 16;
-/// Limits for the texts that are remembered. A forgotten text is decrypted again, in some milliseconds.
+/// Limits for the texts that are remembered. A forgotten text is decrypted again, in some
+/// milliseconds.
 const TEXT_LIMITS: RecentLimits = RecentLimits { count: 50_000, size: 64 << 20 };
-/// Limits for the encrypted files of variables that are remembered. A fleet has at most 10,000 files
-/// and 64 MiB; the newest generation must fit besides others that are still in use.
+/// Limits for the encrypted files of variables that are remembered. A fleet has at most 10,000
+/// files and 64 MiB; the newest generation must fit besides others that are still in use.
 const FILE_LIMITS: RecentLimits = RecentLimits { count: 20_000, size: 128 << 20 };
 /// The id of a password without a label.
 pub(crate) const DEFAULT_ID: &str = "default";
@@ -81,7 +82,8 @@ struct ReadPasswords {
     failure: Option<String>,
 }
 
-/// The reason why a text was not opened, as a predicate of the text. `Vault::next_step` has the hint.
+/// The reason why a text was not opened, as a predicate of the text. `Vault::next_step` has the
+/// hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
     #[error("is encrypted by ansible-vault (vault id `{id}`), and there is no vault password")]
@@ -142,7 +144,8 @@ impl Vault {
         Self::with_programs(passwords.into_iter().map(LazyPassword::Known).collect(), next)
     }
 
-    /// Like `new`, for passwords that programs print. If a program fails, the reason replaces `next`.
+    /// Like `new`, for passwords that programs print. If a program fails, the reason replaces
+    /// `next`.
     pub fn with_programs(mut passwords: Vec<LazyPassword>, next: &str) -> Self {
         passwords.truncate(PASSWORDS_MAX);
         Self { passwords, next: next.to_owned(), ..Self::default() }
@@ -176,8 +179,8 @@ impl Vault {
         &read.passwords
     }
 
-    /// Decrypts a text that begins with `$ANSIBLE_VAULT;`. As in Ansible, the password with the id of
-    /// the text is tried first, and then all others.
+    /// Decrypts a text that begins with `$ANSIBLE_VAULT;`. As in Ansible, the password with the id
+    /// of the text is tried first, and then all others.
     pub fn open(&self, text: &str) -> Result<Arc<Vec<u8>>, VaultError> {
         self.open_with_key(text).map(|(plain, _)| plain)
     }
@@ -240,8 +243,8 @@ impl Vault {
         }
     }
 
-    /// Opens a sealed value. None: the value is not sealed. The result of a variable of an encrypted
-    /// file may contain sealed values again.
+    /// Opens a sealed value. None: the value is not sealed. The result of a variable of an
+    /// encrypted file may contain sealed values again.
     pub fn open_value(&self, value: &Value) -> Option<Result<Value, VaultError>> {
         Some(match part_of(value)? {
             SealedPart::Text(text) => self.open_text(text).map(Value::String),

@@ -83,8 +83,8 @@ pub struct CheckArgs {
     /// List the check files with whether and why each applies to the node; contacts no node
     #[arg(long, conflicts_with_all = ["group", "all", "file", "add"])]
     pub list: bool,
-    /// Print the checks of the node, or the files of --file, with their templates rendered; contacts
-    /// no node and runs nothing
+    /// Print the checks of the node, or the files of --file, with their templates rendered;
+    /// contacts no node and runs nothing
     #[arg(long, conflicts_with_all = ["group", "all", "add"])]
     pub render: bool,
     /// With --list, --render or --as: use this fleet directory instead of asking a manager
@@ -92,8 +92,8 @@ pub struct CheckArgs {
     pub fleet: Option<PathBuf>,
     #[command(flatten)]
     pub here: LocalCheckArgs,
-    /// Format: table (default), wide, json, or template='...' (a Tera template over the JSON); with --file
-    /// also documentation, rspecish, structured, tap, junit, nagios, prometheus, silent
+    /// Format: table (default), wide, json, or template='...' (a Tera template over the JSON); with
+    /// --file also documentation, rspecish, structured, tap, junit, nagios, prometheus, silent
     #[arg(short, long, value_name = "FORMAT", conflicts_with = "json", help_heading = "Output")]
     pub output: Option<CheckFormat>,
     /// Same as --output=json
@@ -152,8 +152,8 @@ pub struct LocalCheckArgs {
     /// Pause between two tries [default: 1s]
     #[arg(long, value_name = "TIME", requires = "retry_timeout")]
     pub sleep: Option<Span>,
-    /// Serve a health endpoint on this address, such as 127.0.0.1:8080, instead of running once: 200
-    /// if all checks pass, otherwise 503. `/metrics` has metrics for Prometheus
+    /// Serve a health endpoint on this address, such as 127.0.0.1:8080, instead of running once:
+    /// 200 if all checks pass, otherwise 503. `/metrics` has metrics for Prometheus
     #[arg(long, value_name = "IP:PORT", conflicts_with_all = ["add", "render", "changed_only", "retry_timeout"])]
     pub serve: Option<ListenAddress>,
     /// With --serve: the path of the endpoint [default: /healthz]

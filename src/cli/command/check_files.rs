@@ -247,8 +247,8 @@ fn exit(run: &SuiteRun, form: Option<Form>) -> Exit {
     }
 }
 
-/// A line with the hint of each check that fails, at most `HINTS_MAX` lines. A check has the hint of
-/// its first failed assertion.
+/// A line with the hint of each check that fails, at most `HINTS_MAX` lines. A check has the hint
+/// of its first failed assertion.
 fn hint_lines(run: &SuiteRun) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut last = None;

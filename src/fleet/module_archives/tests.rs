@@ -152,7 +152,8 @@ fn a_module_of_the_library_is_never_replaced_by_the_native_one() {
     assert_eq!(plan.modules.keys().collect::<Vec<_>>(), ["hostname"]);
 }
 
-/// The encrypted file contains a task of the module `acme.tools.own`. Its password is `hunter2 pass`.
+/// The encrypted file contains a task of the module `acme.tools.own`. Its password is `hunter2
+/// pass`.
 #[test]
 fn modules_of_encrypted_tasks_are_packed_with_the_password_and_missed_with_a_warning_without() {
     let site = "- hosts: all\n  tasks: [{import_tasks: more.yml}]\n";

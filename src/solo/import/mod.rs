@@ -1,4 +1,5 @@
-//! `remoor import`: writes a fleet directory from a playbook and its inventory. No host is contacted.
+//! `remoor import`: writes a fleet directory from a playbook and its inventory. No host is
+//! contacted.
 //!
 //! ```text
 //! playbook, inventory -> play::prepare: a plan for each host

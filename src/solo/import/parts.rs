@@ -1,7 +1,7 @@
 //! What one task makes, as parts of a service.
 //!
-//! A cleanup removes each `File`. So a path is a `File` only if the task certainly writes a file and
-//! nothing else there; otherwise the effect counts as unknown.
+//! A cleanup removes each `File`. So a path is a `File` only if the task certainly writes a file
+//! and nothing else there; otherwise the effect counts as unknown.
 
 use super::vital::is_below;
 use crate::fleet::effects;
@@ -169,8 +169,8 @@ fn made_paths(task: &PredictedTask, args: &Map<String, Value>) -> Vec<Part> {
     out
 }
 
-/// Whether the task writes one file at `path`. A `copy` of a directory fills a directory, and `copy`
-/// and `get_url` put a file into a directory that exists.
+/// Whether the task writes one file at `path`. A `copy` of a directory fills a directory, and
+/// `copy` and `get_url` put a file into a directory that exists.
 fn is_surely_file(task: &PredictedTask, args: &Map<String, Value>, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let source = text(args, "src").or(text(args, "url")).unwrap_or_default();

@@ -128,8 +128,8 @@ fn cleanup(work: &ServiceParts, groups: &[ImportedGroup]) -> String {
     yaml(comment, &Value::Array(plays))
 }
 
-/// The steps of a cleanup for one group: units, then files and cron entries, each from the last task
-/// of the provisioning to its first.
+/// The steps of a cleanup for one group: units, then files and cron entries, each from the last
+/// task of the provisioning to its first.
 fn cleanup_tasks(work: &ServiceParts, group: &ImportedGroup) -> Vec<Value> {
     let mut steps: Vec<(usize, Value)> = Vec::new();
     let mut accounts = BTreeSet::new();

@@ -57,8 +57,8 @@ impl ServiceParts {
             .collect()
     }
 
-    /// The tag by which the tasks of a service are selected: all its tasks have the tag, and no task
-    /// of another service has it.
+    /// The tag by which the tasks of a service are selected: all its tasks have the tag, and no
+    /// task of another service has it.
     pub fn own_tag(&self, service: &str) -> Option<&str> {
         let others = || self.tags.iter().filter(|(name, _)| *name != service);
         let own = self.tags.get(service)?;

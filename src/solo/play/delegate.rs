@@ -1,6 +1,6 @@
-//! Answers the requests of the run on one host. The run requests delegated tasks, which another host
-//! or this machine runs for it, and the results of tasks that one host runs for all. It also sends
-//! files that this machine stores (`fetch`).
+//! Answers the requests of the run on one host. The run requests delegated tasks, which another
+//! host or this machine runs for it, and the results of tasks that one host runs for all. It also
+//! sends files that this machine stores (`fetch`).
 //!
 //! The host may be compromised. So the task, its options and the host that runs it come from this
 //! process's own copy of the plan (`plan_delegated`), and the number of requests is limited.
@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 
-/// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each item
-/// of a delegated task is one request.
+/// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each
+/// item of a delegated task is one request.
 const REQUESTS_MAX: u32 = 20_000;
 
 /// A request of a run: its number and its content.
@@ -170,8 +170,8 @@ impl<'h> ControllerService<'h> {
         }
     }
 
-    /// Calls `evaluate` with what the controller knows, on a thread of its own, because a template may
-    /// take long.
+    /// Calls `evaluate` with what the controller knows, on a thread of its own, because a template
+    /// may take long.
     async fn evaluate<T: Send + 'static>(
         &self,
         evaluate: impl FnOnce(&Plan, &ControllerView) -> T + Send + 'static,

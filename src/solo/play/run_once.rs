@@ -1,9 +1,9 @@
 //! The results of tasks that one host runs for all hosts of its batch (`run_once`), and the choice
 //! of that host.
 //!
-//! A host runs such a task if each host before it in the batch has completed the play or has failed.
-//! Otherwise it waits for a host before it. So no two hosts wait for each other, and the wait ends
-//! when the host before it ends, in any way.
+//! A host runs such a task if each host before it in the batch has completed the play or has
+//! failed. Otherwise it waits for a host before it. So no two hosts wait for each other, and the
+//! wait ends when the host before it ends, in any way.
 
 use remoor_playbook::{OnceAnswer, SourcePlace};
 use serde_json::Value;

@@ -62,8 +62,8 @@ impl HostVariablesOfRun {
         }
     }
 
-    /// The values that `host` receives, of other hosts only those that it may read. Those that other
-    /// hosts have set for it are delivered once, because the host may change them afterwards.
+    /// The values that `host` receives, of other hosts only those that it may read. Those that
+    /// other hosts have set for it are delivered once, because the host may change them afterwards.
     pub fn values_for(&self, host: &str, readable: Option<&SharedNames>) -> OtherValues {
         let mut state = self.lock();
         let given = state.given.remove(host).unwrap_or_default();

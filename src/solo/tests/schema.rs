@@ -163,7 +163,8 @@ fn the_shipped_check_files_name_their_schema_and_satisfy_it() {
             let node = json!({"name": "n1", "addr": "192.0.2.1", "group": group, "role": "worker", "hostname": "n1"});
             let context = json!({"node": node, "vars": vars, "peers": [], "expected": {}});
             let text = remoor_check::render(&name, &head, &goss, context.as_object().unwrap()).unwrap();
-            // The settings of the block are not part of the rendered text unless it contains checks.
+            // The settings of the block are not part of the rendered text unless it contains
+            // checks.
             assert_eq!(validator.refusal(&text), None, "{name}");
             assert!(!remoor_check::parse(&name, &head.service, &text).unwrap().is_empty(), "{name}");
             rendered += 1;

@@ -1,5 +1,6 @@
-//! A backup file, which somebody may have made to do harm. The bytes are the part after the checksum,
-//! because arbitrary bytes have no valid checksum. A backup is read or refused; nothing is restored.
+//! A backup file, which somebody may have made to do harm. The bytes are the part after the
+//! checksum, because arbitrary bytes have no valid checksum. A backup is read or refused; nothing
+//! is restored.
 
 use remoor::daemon::verify;
 use remoor_model::Sha256;

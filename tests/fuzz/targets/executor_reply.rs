@@ -1,5 +1,5 @@
-//! One frame of an executor, whose machine may be compromised. A reply that passes the limits can be
-//! encoded again within the limits.
+//! One frame of an executor, whose machine may be compromised. A reply that passes the limits can
+//! be encoded again within the limits.
 
 use remoor_exec::wire::Reply;
 use remoor_exec::wire::frame::{decode, encode_reply};

@@ -1,5 +1,6 @@
 //! The state of services on a machine where systemd does not run, such as a container: from init
-//! scripts, as goss determines it. Where `systemctl` is installed, it tells which units are enabled.
+//! scripts, as goss determines it. Where `systemctl` is installed, it tells which units are
+//! enabled.
 
 use super::super::spawn::run;
 use super::package::is_in_path;

@@ -1,5 +1,5 @@
-//! `journal`: entries of the journal, by `journalctl`. `docs/dependencies.md` says why no crate reads
-//! the files.
+//! `journal`: entries of the journal, by `journalctl`. `docs/dependencies.md` says why no crate
+//! reads the files.
 
 use super::super::go_regex::{GoRegex, go_regex};
 use super::super::load::Assertion;
@@ -137,8 +137,8 @@ fn select(mut found: Entries, pattern: Option<&str>) -> Result<Entries, ProbeErr
     Ok(found)
 }
 
-/// The answer about the examined entries. It is unknown if the assertion holds for these entries but
-/// an older entry could change that.
+/// The answer about the examined entries. It is unknown if the assertion holds for these entries
+/// but an older entry could change that.
 fn answer(found: &Entries, assertion: &Assertion) -> ProbeAnswer {
     let count = found.messages.len();
     let (value, is_final) = match assertion.property {

@@ -1,6 +1,6 @@
-//! `numbers` and `metrics`: numbers that regular expressions find in a text, and samples in the text
-//! format of Prometheus. The text is the output of a command, the content of a file or the body of an
-//! HTTP response. Pure.
+//! `numbers` and `metrics`: numbers that regular expressions find in a text, and samples in the
+//! text format of Prometheus. The text is the output of a command, the content of a file or the
+//! body of an HTTP response. Pure.
 
 use super::super::go_regex::{GoRegex, go_regex};
 use super::super::go_value::Numeric;

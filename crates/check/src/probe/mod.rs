@@ -123,8 +123,8 @@ pub(super) fn ask(ask: &ProbeContext) -> ProbeAnswers {
     }
 }
 
-/// Validates the name of an entry of `property`, of which each entry is an assertion of its own. Err:
-/// the reason.
+/// Validates the name of an entry of `property`, of which each entry is an assertion of its own.
+/// Err: the reason.
 pub(super) fn validate_entry(property: &str, entry: &str) -> Result<(), String> {
     match property {
         PROPERTIES => unit_properties::validate_name(entry),

@@ -1,5 +1,5 @@
-//! `service`: the state of systemd units, queried with one call per run. Where systemd does not run,
-//! `init_scripts` has the answers.
+//! `service`: the state of systemd units, queried with one call per run. Where systemd does not
+//! run, `init_scripts` has the answers.
 
 use super::super::load::Check;
 use super::super::spawn::run;

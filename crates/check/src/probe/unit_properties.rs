@@ -88,8 +88,8 @@ fn monotonic_us() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1000
 }
 
-/// A time of a unit in microseconds. None if the unit has no such time, which systemd writes as 0 or
-/// as the maximum.
+/// A time of a unit in microseconds. None if the unit has no such time, which systemd writes as 0
+/// or as the maximum.
 fn read_time(unit: &UnitProperties, name: &str) -> Option<u64> {
     unit.numbers.get(name).copied().filter(|us| !matches!(*us, 0 | u64::MAX))
 }
@@ -126,7 +126,8 @@ mod tests {
     use remoor_host::systemd::testing::{stand_in, unit_properties};
     use std::path::Path;
 
-    /// `property answer` for each assertion of a service check, from a fake systemd with these units.
+    /// `property answer` for each assertion of a service check, from a fake systemd with these
+    /// units.
     fn answers(runtime: &Path, text: &str, now: Wall) -> Vec<String> {
         let sockets = stand_in(runtime, |_, args, serial| {
             let has = |name: &str| args.iter().any(|arg| arg.contains(name));

@@ -6,8 +6,8 @@ use super::types::{SnapshotMeta, Types, Vote};
 use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Decodes the body of a request as [`super::Raft::handle`] does, and whatever follows it. The first
-/// byte selects the kind. Panics if a decoded body can't be encoded and decoded again.
+/// Decodes the body of a request as [`super::Raft::handle`] does, and whatever follows it. The
+/// first byte selects the kind. Panics if a decoded body can't be encoded and decoded again.
 pub fn decode_request<S: StateMachine>(bytes: &[u8]) {
     let Some((kind, body)) = bytes.split_first() else { return };
     match kind % 4 {

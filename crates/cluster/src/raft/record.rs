@@ -1,4 +1,5 @@
-//! One value on disk: a version byte, eight bytes of SHA-256 over version and content, MessagePack with field names.
+//! One value on disk: a version byte, eight bytes of SHA-256 over version and content, MessagePack
+//! with field names.
 //!
 //! The version byte is necessary because the serialised form of openraft's types may change between
 //! versions of openraft. A later program recognises an older form by it.

@@ -1,7 +1,7 @@
 //! Limits the unfinished TLS handshakes, and the connections of plain HTTP. A stranger who opens
-//! connections and sends nothing must not use up the capacity for other addresses. If too many handshakes are unfinished, one is
-//! dropped: the oldest of the address that has most of them. An address has no limit of its own,
-//! because many nodes may share one address behind NAT.
+//! connections and sends nothing must not use up the capacity for other addresses. If too many
+//! handshakes are unfinished, one is dropped: the oldest of the address that has most of them. An
+//! address has no limit of its own, because many nodes may share one address behind NAT.
 
 use crate::keyed_limiter::network;
 use std::cmp::Reverse;

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 /// Serves `router` until `shutdown` is ready. Every caller is anonymous.
 ///
-/// If all `connections` of `limits` are open, a new connection replaces the oldest one of the address
-/// with the most connections. So a client that opens connections and leaves them idle does not keep
-/// other addresses out.
+/// If all `connections` of `limits` are open, a new connection replaces the oldest one of the
+/// address with the most connections. So a client that opens connections and leaves them idle does
+/// not keep other addresses out.
 pub async fn serve_plain(
     listener: TcpListener,
     router: Router,

@@ -1,4 +1,5 @@
-//! Answers of the API: the JSON contract of `/v1` (docs/reference/api.md), shared by server and command line.
+//! Answers of the API: the JSON contract of `/v1` (docs/reference/api.md), shared by server and
+//! command line.
 //!
 //! Changes only add fields. Fields are never renamed. Times are RFC 3339 in UTC. The name of a
 //! field with a duration ends in `_ms`.
@@ -321,8 +322,8 @@ pub struct VarView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OrdersRequest {
-    /// `resetup`, `commission`, `decommission`, `update`, `pause`, `resume`, `maintenance`, `drain`,
-    /// `promote`, `demote`, `zone`, `remove`.
+    /// `resetup`, `commission`, `decommission`, `update`, `pause`, `resume`, `maintenance`,
+    /// `drain`, `promote`, `demote`, `zone`, `remove`.
     pub order: String,
     pub nodes: Vec<String>,
     #[serde(flatten)]

@@ -1,8 +1,8 @@
 //! Orders of the manager and replies of the executor. These types are not part of the crate
 //! `model`, because they are sent over the network; [`PROTO`] is their version.
 //!
-//! The manager sends one order at a time and waits for its final reply. `Heartbeat`, `Cancel`,
-//! `Go` and `Answer` may be sent at any time. A plan, its events and its end are opaque here; the crate
+//! The manager sends one order at a time and waits for its final reply. `Heartbeat`, `Cancel`, `Go`
+//! and `Answer` may be sent at any time. A plan, its events and its end are opaque here; the crate
 //! `playbook` defines them.
 
 pub mod frame;
@@ -258,8 +258,8 @@ pub enum Reply {
         #[serde(with = "blob")]
         event: Vec<u8>,
     },
-    /// A request of a run to the controller, as JSON. The run waits for `ExecutorOrder::Answer` with
-    /// the same number.
+    /// A request of a run to the controller, as JSON. The run waits for `ExecutorOrder::Answer`
+    /// with the same number.
     Ask {
         id: u64,
         #[serde(with = "blob")]
@@ -294,8 +294,8 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Whether this reply ends an order. Events, requests and heartbeat replies do not, and `Hello` belongs
-    /// to no order.
+    /// Whether this reply ends an order. Events, requests and heartbeat replies do not, and `Hello`
+    /// belongs to no order.
     pub fn is_final(&self) -> bool {
         !matches!(self, Reply::Hello(_) | Reply::Event { .. } | Reply::Ask { .. } | Reply::Alive { .. })
     }

@@ -77,8 +77,8 @@ impl Names {
         self.groups.get(group).map(|(gid, _)| *gid)
     }
 
-    /// Whether the group is the private group of the user: it has the user's name, it is the primary
-    /// group of this user only, and no other user is a member.
+    /// Whether the group is the private group of the user: it has the user's name, it is the
+    /// primary group of this user only, and no other user is a member.
     pub fn is_private_group(&self, gid: u32, uid: u32) -> bool {
         let (Some(group), Some(user)) = (self.group_names.get(&gid), self.user_names.get(&uid)) else { return false };
         let is_primary_of_another = self.users.values().any(|other| other.gid == gid && other.uid != uid);

@@ -171,8 +171,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Converts a `mode` that is a number to its octal digits, as Ansible does. `0644` is the number
-    /// 420, and `644` is the mode 1204.
+    /// Converts a `mode` that is a number to its octal digits, as Ansible does. `0644` is the
+    /// number 420, and `644` is the mode 1204.
     fn normalize_mode(&mut self, file: &str, options: &mut TaskOptions) {
         let Some(mode) = options.values.get_mut("mode") else { return };
         let Some(octal) = elevation::octal_mode(mode) else { return };

@@ -195,8 +195,8 @@ impl<'a> Compiler<'a> {
         parsed.map_err(|fault| self.diagnostics.faults.push(fault)).ok()
     }
 
-    /// Like `yaml`, for a file of tasks or plays. If the file is encrypted and can't be opened, the plan
-    /// is not known to be complete.
+    /// Like `yaml`, for a file of tasks or plays. If the file is encrypted and can't be opened, the
+    /// plan is not known to be complete.
     pub fn yaml_of_tasks(&mut self, path: &str, from: (&str, (u32, u32))) -> Option<Rc<SpannedNode>> {
         let node = self.yaml(path, from);
         if node.is_none() && self.encrypted.unopened.contains(path) {

@@ -1,8 +1,9 @@
 //! Encrypted files and values. The compiler opens them with the vault passwords of the caller, and
 //! records every plaintext as a secret of the plan.
 //!
-//! A value that no password opens stays sealed. It is a fault only if the plan needs it. If the caller
-//! only reviews the playbook (`VaultAccess::may_stay_encrypted`), it counts as unknown, with a warning.
+//! A value that no password opens stays sealed. It is a fault only if the plan needs it. If the
+//! caller only reviews the playbook (`VaultAccess::may_stay_encrypted`), it counts as unknown, with
+//! a warning.
 
 use super::opened_secrets::OpenedSecrets;
 use super::{Compiler, HostContext, needed_vars};
@@ -223,8 +224,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// `hostvars` with the sealed variables that the plan names opened, and without the others. So a
-    /// node gets no secret of another host that its plan does not name.
+    /// `hostvars` with the sealed variables that the plan names opened, and without the others. So
+    /// a node gets no secret of another host that its plan does not name.
     fn open_shared(&mut self, value: &Value, needs: &dyn Fn(&str) -> bool, secrets: &mut PlanSecrets) -> Value {
         let Value::Object(hosts) = value else { return value.clone() };
         let mut out = Map::new();

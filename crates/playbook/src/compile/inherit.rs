@@ -205,8 +205,8 @@ impl Compiler<'_> {
             || self.host.vars.get("ansible_connection").and_then(Value::as_str) == Some("local")
     }
 
-    /// Reads `delegate_to`. A task that is delegated to its own host needs no delegation. A task can
-    /// be delegated to another host only if the run has a controller.
+    /// Reads `delegate_to`. A task that is delegated to its own host needs no delegation. A task
+    /// can be delegated to another host only if the run has a controller.
     fn delegation(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         let Some(to) = node.get("delegate_to") else { return };
         if to.data == SpannedData::Null {

@@ -95,8 +95,8 @@ pub struct CompileOptions<'a> {
     pub root: &'a str,
     /// Whether the host is the machine on which the run starts, whatever the inventory contains.
     pub here: bool,
-    /// Whether the run has a controller that runs delegated tasks, as `remoor play` has. Otherwise a
-    /// task of another host is refused.
+    /// Whether the run has a controller that runs delegated tasks, as `remoor play` has. Otherwise
+    /// a task of another host is refused.
     pub delegates: bool,
     /// Packs modules that are not native. None: such modules are faults.
     pub modules: Option<&'a dyn ModuleSource>,

@@ -108,8 +108,8 @@ const COLLECTIONS: &[(&str, &str)] = &[
     ("community.general", "alternatives ini_file locale_gen modprobe pam_limits timezone ufw"),
 ];
 
-/// Ansible modules that remoor refuses, because their action plugin runs on the controller or because
-/// Ansible has removed them.
+/// Ansible modules that remoor refuses, because their action plugin runs on the controller or
+/// because Ansible has removed them.
 pub const UNSUPPORTED_MODULES: &str = "reboot synchronize add_host group_by async_status set_stats \
     docker kube";
 

@@ -1,8 +1,9 @@
-//! What a compilation has opened in the files of the fleet directory, and which of it the plan needs.
+//! What a compilation has opened in the files of the fleet directory, and which of it the plan
+//! needs.
 //!
-//! The compiler reads whole files, which may also concern other hosts: a playbook has plays of several
-//! hosts. So a plan records only the secrets that occur in the plan. Otherwise its node would learn
-//! the secrets of other hosts.
+//! The compiler reads whole files, which may also concern other hosts: a playbook has plays of
+//! several hosts. So a plan records only the secrets that occur in the plan. Otherwise its node
+//! would learn the secrets of other hosts.
 
 use crate::plan::{Plan, PlanSecrets};
 use remoor_model::Sha256;

@@ -27,8 +27,8 @@ impl Compiler<'_> {
         self.current_play.roles = PlayRoles::default();
         let node = source.node()?;
         let file = source.file.as_str();
-        // The variables of the play may select its hosts. If the play does not select this host, the
-        // plan must not contain them, because they may be secrets of other hosts.
+        // The variables of the play may select its hosts. If the play does not select this host,
+        // the plan must not contain them, because they may be secrets of other hosts.
         let layers = self.parts.layers.len();
         let (context, lookup_files) = self.collect_lookup_files(|compiler| compiler.play_context(index, source));
         let mut context = context?;

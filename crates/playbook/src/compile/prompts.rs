@@ -29,8 +29,8 @@ pub struct VarsPrompt {
 /// The keys of an entry of `vars_prompt`.
 const KEYS: [&str; 9] = ["name", "prompt", "default", "private", "confirm", "encrypt", "salt", "salt_size", "unsafe"];
 
-/// The variables of `playbook` that must be asked for. An extra variable is not asked for. Errors of
-/// the playbook are left to `outline`.
+/// The variables of `playbook` that must be asked for. An extra variable is not asked for. Errors
+/// of the playbook are left to `outline`.
 pub fn vars_prompts(
     files: &FileSet,
     playbook: &str,

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 /// Subdirectories in which a playbook or a role has modules and plugins of its own.
 const OWN: [&str; 4] = ["library", "module_utils", "action_plugins", "collections"];
-/// Native modules that Ansible runs by an action plugin. A module of the same name in a library does
-/// not replace them.
+/// Native modules that Ansible runs by an action plugin. A module of the same name in a library
+/// does not replace them.
 const ACTIONS: &str = "assert command copy debug dnf fail include_role include_tasks import_role import_tasks \
     include_vars meta package pause raw script service set_fact shell template unarchive uri";
 
@@ -87,10 +87,10 @@ impl Compiler<'_> {
         Some(self.python_module(own, plain))
     }
 
-    /// The Python module for a task of the native module `spec` that sets an option or a value which
-    /// the native module does not support. `given` are the places where options are written. None:
-    /// the native module supports the task, or its Python module is not available. Then the native
-    /// module decides.
+    /// The Python module for a task of the native module `spec` that sets an option or a value
+    /// which the native module does not support. `given` are the places where options are written.
+    /// None: the native module supports the task, or its Python module is not available. Then the
+    /// native module decides.
     pub(super) fn replacement_for_options(
         &mut self,
         own: &Context,

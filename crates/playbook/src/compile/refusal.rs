@@ -104,8 +104,8 @@ impl Compiler<'_> {
         Some(task)
     }
 
-    /// Separates the faults of the refused tasks: errors for those that every run of `plan` reaches,
-    /// and warnings for the others.
+    /// Separates the faults of the refused tasks: errors for those that every run of `plan`
+    /// reaches, and warnings for the others.
     pub(super) fn refusal_faults(refused: Vec<RefusedTask>, plan: &Plan) -> (Vec<Fault>, Vec<Fault>) {
         if refused.is_empty() {
             return (Vec::new(), Vec::new());

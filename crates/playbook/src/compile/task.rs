@@ -50,7 +50,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Compiles a task. A task that cannot be compiled becomes a step that fails when it is reached.
+    /// Compiles a task. A task that cannot be compiled becomes a step that fails when it is
+    /// reached.
     pub(super) fn task(&mut self, node: &SpannedNode, context: &Context) -> Vec<PlanStep> {
         let from = self.diagnostics.faults.len();
         let steps = self.task_steps(node, context);

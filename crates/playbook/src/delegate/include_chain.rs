@@ -1,6 +1,6 @@
-//! The includes through which a run reaches a task. The controller evaluates them again. Otherwise a
-//! compromised node could request a task that the playbook does not run, or choose the variables of
-//! a loop freely.
+//! The includes through which a run reaches a task. The controller evaluates them again. Otherwise
+//! a compromised node could request a task that the playbook does not run, or choose the variables
+//! of a loop freely.
 
 use super::DelegationError;
 use crate::plan::{Choices, Plan, PlanStep, Play, RejectedChoices, Task};

@@ -31,8 +31,8 @@ pub struct IncomingFile {
 }
 
 impl IncomingFile {
-    /// Opens the directory of the target, and creates what is missing of it. None: more parts follow;
-    /// otherwise the final answer, because the target has this content already.
+    /// Opens the directory of the target, and creates what is missing of it. None: more parts
+    /// follow; otherwise the final answer, because the target has this content already.
     pub fn open(target: FetchTarget, size: u64, sha1: String) -> Result<(Option<Self>, FetchAnswer), String> {
         let at = |e: Errno| format!("{}: {e}", target.base.join(&target.file).display());
         let directory = open_directory(&target)?;

@@ -7,8 +7,8 @@
 //! ```
 //! The controller takes the task from its own copy of the plan of A. The request contains only the
 //! number of the task and the values that the run on A has gathered. `judge` and everything that
-//! follows happens on A. The controller, that is, the process of `remoor play`, keeps the sessions in
-//! `src/solo/play/delegate.rs`.
+//! follows happens on A. The controller, that is, the process of `remoor play`, keeps the sessions
+//! in `src/solo/play/delegate.rs`.
 
 mod fetch_file;
 mod include_chain;
@@ -349,8 +349,8 @@ fn decode(answer: &[u8]) -> ModuleResult {
     serde_json::from_value::<ModuleResult>(value).map_err(unreadable)?
 }
 
-/// Removes the facts that the other host may not set, because that host may be compromised: those of
-/// a module that gathers none, and those that would replace a variable of the inventory.
+/// Removes the facts that the other host may not set, because that host may be compromised: those
+/// of a module that gathers none, and those that would replace a variable of the inventory.
 fn retain_facts(plan: &Plan, task: &Task, mut outcome: TaskOutcome) -> TaskOutcome {
     let gathers = plan.sets_facts(task);
     let of_inventory = |name: &str| plan.vars.contains_key(name) || plan.shared.contains_key(name);
@@ -359,8 +359,8 @@ fn retain_facts(plan: &Plan, task: &Task, mut outcome: TaskOutcome) -> TaskOutco
 }
 
 impl<'a> Run<'a, '_> {
-    /// Runs a delegated task on its host. None: this run executes the task itself, because the task is
-    /// not delegated, its module touches no host, or `delegate_to` names this host.
+    /// Runs a delegated task on its host. None: this run executes the task itself, because the task
+    /// is not delegated, its module touches no host, or `delegate_to` names this host.
     pub(crate) fn delegate(&mut self, task: &'a Task, scope: &ExprScope) -> Option<ModuleResult> {
         let delegation = task.hosts.delegation.as_ref().filter(|_| task.runs_elsewhere())?;
         let plan = self.frame.plan();

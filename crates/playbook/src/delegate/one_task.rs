@@ -143,9 +143,9 @@ pub(super) fn keep_needed_values(plan: &Plan, state: &mut RunState) {
     }
 }
 
-/// Replaces the Python of the delegating host by `own`, that of the host that runs the task, or by that
-/// of the playbook. It is evaluated without values of the delegating host, which may be compromised. No
-/// value of `state` names a Python (`RunState::retain_settable`).
+/// Replaces the Python of the delegating host by `own`, that of the host that runs the task, or by
+/// that of the playbook. It is evaluated without values of the delegating host, which may be
+/// compromised. No value of `state` names a Python (`RunState::retain_settable`).
 pub(super) fn set_python(plan: &mut Plan, own: Option<&Value>) {
     plan.shared.remove(PYTHON_VARIABLE);
     plan.vars.remove(PYTHON_VARIABLE);

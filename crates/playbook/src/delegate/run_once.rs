@@ -64,8 +64,8 @@ impl OnceResult {
     }
 }
 
-/// Whether a task may set this variable: `set_fact` those that it names, a module that gathers facts
-/// those that the inventory does not have.
+/// Whether a task may set this variable: `set_fact` those that it names, a module that gathers
+/// facts those that the inventory does not have.
 fn may_set(plan: &Plan, task: &Task, name: &str) -> bool {
     if task.module == "set_fact" {
         return task.args.keys().any(|key| key == name || has_markup(key));

@@ -56,9 +56,9 @@ impl SharedValues {
         }
     }
 
-    /// Removes hosts that are not known, and the facts of other hosts that have the name of a variable
-    /// of their inventory. `inventory_of`: the inventory variables of a host, or None if the host is
-    /// not known.
+    /// Removes hosts that are not known, and the facts of other hosts that have the name of a
+    /// variable of their inventory. `inventory_of`: the inventory variables of a host, or None if
+    /// the host is not known.
     pub fn retain_new_facts(&mut self, inventory_of: &dyn Fn(&str) -> Option<Map<String, Value>>) {
         self.others.retain(|host, values| {
             let Some(own) = inventory_of(host) else { return false };

@@ -1,4 +1,5 @@
-//! Tasks of which only some hosts may run at the same time (`throttle`). The controller counts them.
+//! Tasks of which only some hosts may run at the same time (`throttle`). The controller counts
+//! them.
 
 use super::Request;
 use crate::plan::{Play, Task};

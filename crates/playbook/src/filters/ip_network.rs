@@ -223,7 +223,8 @@ fn mask_length(mask: IpAddr, width: u32) -> Option<u32> {
         return None;
     }
     let (n, all) = (number(mask), ones(width));
-    // Only zeros follow the last one of a netmask, and only ones follow the last zero of its inverse.
+    // Only zeros follow the last one of a netmask, and only ones follow the last zero of its
+    // inverse.
     if (n ^ all) & (n ^ all).wrapping_add(1) == 0 {
         Some(n.count_ones())
     } else if n & (n + 1) == 0 {

@@ -19,8 +19,8 @@ const fn node_test_row(name: &'static str, takes: &'static [&'static str], run: 
 /// The `differs` text of tests that read the node. `register` recognizes such tests by this text.
 pub const ON_THE_NODE: &str = "reads files of the node; Ansible reads files of the controller";
 
-/// The variable with the hashes of the texts that were encrypted by `!vault`. A playbook cannot have
-/// a variable of this name.
+/// The variable with the hashes of the texts that were encrypted by `!vault`. A playbook cannot
+/// have a variable of this name.
 pub const ENCRYPTED_TEXTS: &str = "hashes of encrypted texts";
 
 const PATTERN: &[&str] = &["pattern", "ignorecase", "multiline"];

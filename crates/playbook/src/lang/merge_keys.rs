@@ -28,9 +28,9 @@ pub fn number_key(text: &str, error: &serde_saphyr::Error) -> Option<String> {
 /// The keys and values of a map, in order.
 type Pairs = Vec<(SpannedKey, SpannedNode)>;
 
-/// The pairs of a map that merges other maps, in the order of PyYAML: first the merged keys, in their
-/// order, then the other own keys. An own key replaces the value of a merged key. The second value is
-/// the position of a merged value that is no map.
+/// The pairs of a map that merges other maps, in the order of PyYAML: first the merged keys, in
+/// their order, then the other own keys. An own key replaces the value of a merged key. The second
+/// value is the position of a merged value that is no map.
 pub fn merge_maps(merged: Vec<SpannedNode>, own: Pairs) -> (Pairs, Option<(u32, u32)>) {
     let (mut pairs, mut wrong) = (Vec::new(), None);
     for node in merged {

@@ -202,9 +202,9 @@ const CHANGES_MAX: usize = 100;
 /// The blanks that it adds to a line.
 const INDENTATION: &str = "                                ";
 
-/// PyYAML accepts a quoted text whose later lines are indented less than its key; the parser refuses
-/// such a line. Returns the text with this line indented, which does not change the value, because
-/// blanks at the start of such a line are not part of it. None: the error is another one.
+/// PyYAML accepts a quoted text whose later lines are indented less than its key; the parser
+/// refuses such a line. Returns the text with this line indented, which does not change the value,
+/// because blanks at the start of such a line are not part of it. None: the error is another one.
 fn indent_quoted_line(text: &str, error: &serde_saphyr::Error) -> Option<String> {
     let line = error.location()?.line() as usize;
     if !error.to_string().contains("invalid indentation in multiline quoted scalar") {

@@ -1,7 +1,7 @@
 //! The `apt_repository` module: one-line repositories in `sources.list` and `sources.list.d`.
 //!
-//! Ansible rewrites all files of apt if it changes one of them. This module writes only the files in
-//! which the repository changes.
+//! Ansible rewrites all files of apt if it changes one of them. This module writes only the files
+//! in which the repository changes.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, apt, write_file};
 use serde_json::{Map, Value, json};

@@ -66,8 +66,8 @@ pub fn authorized_key(call: &mut ModuleCall) -> ModuleResult {
     }
     let entry = call.ground.node.user(&user);
     let own = call.optional_path("path")?;
-    // As in Ansible, check mode needs no user if the task names the file, because a command that was
-    // not run may create the user.
+    // As in Ansible, check mode needs no user if the task names the file, because a command that
+    // was not run may create the user.
     if entry.is_none() && (own.is_none() || call.ground.node.predicted_state().is_none()) {
         return Err(call.ground.node.note_missing(format!("there is no user `{user}`")));
     }

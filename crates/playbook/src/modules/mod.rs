@@ -498,8 +498,8 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Why the SELinux labels in the options of a module for files cannot be set. None: the options have
-/// no labels, or the node has no SELinux, so that they have no effect, as in Ansible.
+/// Why the SELinux labels in the options of a module for files cannot be set. None: the options
+/// have no labels, or the node has no SELinux, so that they have no effect, as in Ansible.
 fn label_refusal(args: &Map<String, Value>, selinux: bool) -> Option<String> {
     let label = |name: &&&str| args.get(**name).is_some_and(|value| !value.is_null());
     let name = ["setype", "selevel", "serole", "seuser"].iter().find(label).filter(|_| selinux)?;

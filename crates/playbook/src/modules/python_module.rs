@@ -225,8 +225,8 @@ fn show_warnings(call: &mut ModuleCall, out: &TaskOutcome) {
     }
 }
 
-/// The diff that the module returned, as one text. The outcome then names the path of the file. None
-/// if the content may be that of a secret file.
+/// The diff that the module returned, as one text. The outcome then names the path of the file.
+/// None if the content may be that of a secret file.
 fn diff(call: &ModuleCall, out: &mut TaskOutcome) -> Option<String> {
     let given = out.extra_keys.get("diff")?;
     let parts = given.as_array().map_or(std::slice::from_ref(given), Vec::as_slice);

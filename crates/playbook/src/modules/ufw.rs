@@ -1,7 +1,7 @@
 //! The `ufw` module: rules, defaults and state of the firewall ufw.
 //!
-//! `ufw` itself decides whether a command changes something. In check mode it runs with `--dry-run`,
-//! as in Ansible.
+//! `ufw` itself decides whether a command changes something. In check mode it runs with
+//! `--dry-run`, as in Ansible.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message};
 use crate::lang::word_split;

@@ -77,7 +77,8 @@ impl Plan {
         self.plays.iter().for_each(|play| play.each_task(f));
     }
 
-    /// Whether a failure of this host may end the play for all hosts (`any_errors_fatal`, `run_once`).
+    /// Whether a failure of this host may end the play for all hosts (`any_errors_fatal`,
+    /// `run_once`).
     pub fn may_end_all(&self) -> bool {
         let mut may = false;
         self.each_task(&mut |task| may |= task.outcome.fatal || task.hosts.once);

@@ -17,8 +17,8 @@ const TEXT_MIN: usize = 4;
 const LINE_MIN: usize = 8;
 /// Maximum number of secret texts of a plan, in all their forms.
 const TEXTS_MAX: usize = 20_000;
-/// Maximum size of all secret texts of a plan together, in bytes. The search for them needs about 50
-/// times as much memory.
+/// Maximum size of all secret texts of a plan together, in bytes. The search for them needs about
+/// 50 times as much memory.
 const TEXT_BYTES_MAX: usize = 2 << 20;
 /// Maximum size in bytes of a file whose content is a secret text as a whole.
 const CONTENT_TEXT_MAX: usize = 8 << 10;
@@ -107,8 +107,9 @@ impl PlanSecrets {
         }
     }
 
-    /// Adds the content of a file, which may be large: its hash, and its first lines. The content as
-    /// a whole is a secret text only if it is small, because the search for large texts is expensive.
+    /// Adds the content of a file, which may be large: its hash, and its first lines. The content
+    /// as a whole is a secret text only if it is small, because the search for large texts is
+    /// expensive.
     pub fn add_content(&mut self, content: &[u8]) {
         self.contents.insert(content_hash(content));
         let text = String::from_utf8_lossy(content);

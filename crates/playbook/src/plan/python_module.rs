@@ -132,8 +132,8 @@ impl Plan {
         self.python_tasks().into_iter().map(warn).collect()
     }
 
-    /// Removes the modules that no task uses, because the tags of their tasks are not selected. Must
-    /// be called before the version of the plan is set.
+    /// Removes the modules that no task uses, because the tags of their tasks are not selected.
+    /// Must be called before the version of the plan is set.
     pub(crate) fn drop_unused_modules(&mut self) {
         let mut used = BTreeSet::new();
         if !self.modules.is_empty() {

@@ -18,8 +18,8 @@ pub struct SharedNames {
 }
 
 impl SharedNames {
-    /// The names that some of these plans could read of another host. None: they read nothing that a
-    /// run sets.
+    /// The names that some of these plans could read of another host. None: they read nothing that
+    /// a run sets.
     pub fn find(plans: &[&Plan]) -> Option<Self> {
         let mut set = BTreeSet::new();
         let mut of_others = BTreeSet::new();
@@ -77,8 +77,8 @@ impl Plan {
         Some(SharedNames { names, given: BTreeSet::new(), all })
     }
 
-    /// Whether a run of this plan may set the variable `name` of another host. `gathered`: as a fact
-    /// that a module has found, and not by `set_fact`.
+    /// Whether a run of this plan may set the variable `name` of another host. `gathered`: as a
+    /// fact that a module has found, and not by `set_fact`.
     pub(crate) fn may_set_of_others(&self, name: &str, gathered: bool) -> bool {
         if is_protected_name(name) {
             return false;

@@ -52,7 +52,8 @@ pub fn predict_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeMap<String
     out.files
 }
 
-/// Paths of the files that `no_log` tasks write, and of those with secrets of the plan. Other tasks must not show their content either.
+/// Paths of the files that `no_log` tasks write, and of those with secrets of the plan. Other tasks
+/// must not show their content either.
 pub fn no_log_files(plan: &Plan, facts: &Map<String, Value>) -> BTreeSet<String> {
     let mut out = Walk::new(plan, facts);
     out.plan();

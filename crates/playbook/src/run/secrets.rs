@@ -202,9 +202,9 @@ impl Secrets {
         self.is_secret_name(path) || real().is_some_and(|real| self.is_secret_name(&real))
     }
 
-    /// Removes the secret texts from a run's event (JSON), and the diff if it concerns a secret path or does not name its
-    /// path. The node has already removed such diffs. This check protects stored and forwarded
-    /// events even if the node did not.
+    /// Removes the secret texts from a run's event (JSON), and the diff if it concerns a secret
+    /// path or does not name its path. The node has already removed such diffs. This check protects
+    /// stored and forwarded events even if the node did not.
     pub fn strip(&self, event: &mut serde_json::Value) {
         let path = event.get("path").and_then(|path| path.as_str()).map(PathBuf::from);
         self.texts.mask_value(event);

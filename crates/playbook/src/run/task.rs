@@ -82,8 +82,9 @@ impl<'a> Run<'a, '_> {
         Err(RunStopped)
     }
 
-    /// Stores a fact that a task has set for `host`, or for the host of the run. A fact that a module
-    /// has found becomes a fact of that host, and so does one that `set_fact` sets with `cacheable`.
+    /// Stores a fact that a task has set for `host`, or for the host of the run. A fact that a
+    /// module has found becomes a fact of that host, and so does one that `set_fact` sets with
+    /// `cacheable`.
     pub(crate) fn learn(&mut self, task: &Task, host: Option<&str>, name: &str, value: &Value) {
         let cacheable = task.args.get("cacheable").is_some_and(|value| var_map::boolean(value) == Some(true));
         let is_fact = task.module != "set_fact" || cacheable;

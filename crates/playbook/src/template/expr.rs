@@ -267,8 +267,8 @@ fn ready(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Renders a template file like `render`. Also returns whether the result is a value of another type
-/// than text, or nothing at all. Ansible adds no newline to such a result.
+/// Renders a template file like `render`. Also returns whether the result is a value of another
+/// type than text, or nothing at all. Ansible adds no newline to such a result.
 pub fn render_file(
     scope: &ExprScope,
     name: &str,

@@ -1,6 +1,6 @@
 //! Encrypted content: it is opened for the plan, and nothing that is shown contains it. The files
-//! were written by ansible-vault of ansible-core 2.19; their password is `hunter2 pass`, and that of
-//! the vault id `prod` is `other`.
+//! were written by ansible-vault of ansible-core 2.19; their password is `hunter2 pass`, and that
+//! of the vault id `prod` is `other`.
 
 use super::*;
 use remoor_model::Fault;

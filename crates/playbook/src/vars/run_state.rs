@@ -45,10 +45,10 @@ impl RunState {
         serde_json::from_value(message)
     }
 
-    /// Removes everything that no run of `plan` can set. The state may come from a compromised node.
-    /// It must not replace a variable of the playbook or the inventory, because a delegated task
-    /// would use the replaced value on another host.
-    /// `inventory_of`: the inventory variables of a host, or None if the host is not known.
+    /// Removes everything that no run of `plan` can set. The state may come from a compromised
+    /// node. It must not replace a variable of the playbook or the inventory, because a delegated
+    /// task would use the replaced value on another host. `inventory_of`: the inventory variables
+    /// of a host, or None if the host is not known.
     ///
     /// The items of includes (`params`) stay; `TaskPath::open` compares them.
     pub fn retain_settable(&mut self, plan: &Plan, inventory_of: &dyn Fn(&str) -> Option<Map<String, Value>>) {
@@ -144,8 +144,8 @@ impl<'p> SettableNames<'p> {
         }
     }
 
-    /// Gathered facts begin with `ansible_`, those of some modules have other names. A variable of the
-    /// inventory or the playbook with such a name is none.
+    /// Gathered facts begin with `ansible_`, those of some modules have other names. A variable of
+    /// the inventory or the playbook with such a name is none.
     fn may_be_fact(&self, name: &str) -> bool {
         matches!(name, "omit") || self.is_free_name(name) && !self.defined.contains(name)
     }

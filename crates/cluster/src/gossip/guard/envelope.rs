@@ -114,8 +114,8 @@ impl EnvelopeSealer {
         Some([&[ENVELOPE, length], name, &counter, &mac, text].concat())
     }
 
-    /// Opens the envelope of a datagram, if it has one. `instance_of` returns the start of the agent
-    /// of a live member. The counters of a node that is not a live member, or whose agent has
+    /// Opens the envelope of a datagram, if it has one. `instance_of` returns the start of the
+    /// agent of a live member. The counters of a node that is not a live member, or whose agent has
     /// started again, are deleted, because the clock of the node may have been set back.
     pub fn open(
         &self,

@@ -415,8 +415,9 @@ fn envelope_reason(error: EnvelopeError) -> &'static str {
     }
 }
 
-/// The time up to which a signed time counts for the limit. A node whose clock was in the far future
-/// may have got a high number from others. It must not stay above the limit of its next reports.
+/// The time up to which a signed time counts for the limit. A node whose clock was in the far
+/// future may have got a high number from others. It must not stay above the limit of its next
+/// reports.
 fn limit_time(signed_at: Wall) -> Wall {
     signed_at.min(wall_clock::now().plus_ms(CLOCK_AHEAD_MS))
 }
