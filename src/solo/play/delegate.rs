@@ -13,7 +13,7 @@ use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
 use remoor_playbook::{
     ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest,
-    IncomingFile, OnceAnswer, Plan, plan_delegated, plan_fetch, read_request,
+    IncomingFile, OnceAnswer, Plan, SharedNames, plan_delegated, plan_fetch, read_request,
 };
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,8 @@ pub(super) struct ControllerService<'h> {
     fetched: Option<IncomingFile>,
     /// Held while the host runs a task with `throttle`.
     permit: Option<OwnedSemaphorePermit>,
+    /// The names that the host may read of other hosts, once it has asked for them.
+    readable: Option<Option<SharedNames>>,
 }
 
 /// An event of the executor that runs a delegated task.
@@ -61,7 +63,18 @@ enum Event {
 impl<'h> ControllerService<'h> {
     pub fn new(host: &'h str, plan: Arc<Plan>, shared: PlayContext, through: watch::Receiver<Through>) -> Self {
         let (sessions, requested) = (BTreeMap::new(), BTreeSet::new());
-        Self { host, plan, shared, sessions, requested, requests: 0, through, fetched: None, permit: None }
+        Self {
+            host,
+            plan,
+            shared,
+            sessions,
+            requested,
+            requests: 0,
+            through,
+            fetched: None,
+            permit: None,
+            readable: None,
+        }
     }
 
     /// Answers the requests in their order. Returns the reason when a request is not allowed; the
@@ -129,7 +142,11 @@ impl<'h> ControllerService<'h> {
                 Ok(serde_json::to_vec(&why).unwrap_or_default())
             }
             ControllerRequest::Others => {
-                let values = self.shared.values.values_for(self.host, plan.names_read_of_others().as_ref());
+                // The names are the same for the whole run, and to find them takes long.
+                if self.readable.is_none() {
+                    self.readable = Some(self.evaluate(|plan, _| plan.names_read_of_others()).await?);
+                }
+                let values = self.shared.values.values_for(self.host, self.readable.iter().flatten().next());
                 Ok(serde_json::to_vec(&values).unwrap_or_default())
             }
             ControllerRequest::Fetch(request) => Ok(self.fetch(request).await?.encode()),

@@ -1,6 +1,7 @@
 //! The variables that the hosts of a run have set so far, as far as other hosts may read them.
 
 use remoor_playbook::{HostValues, OtherValues, SharedNames, SharedValues};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,46 +19,71 @@ pub(super) struct HostVariablesOfRun {
 struct State {
     /// What hosts have sent in the current batch. Other hosts see it when the batch has ended, so
     /// that the result does not depend on which host is faster.
-    sent: Vec<(String, SharedValues)>,
-    /// By host: its own values, and their size.
-    own: BTreeMap<String, (HostValues, usize)>,
+    sent: BTreeMap<String, SizedValues<SharedValues>>,
+    /// By host: its own values.
+    own: BTreeMap<String, SizedValues<HostValues>>,
     /// By host: the values that other hosts have set for it.
-    given: BTreeMap<String, HostValues>,
-    given_size: usize,
+    given: BTreeMap<String, SizedValues<HostValues>>,
+}
+
+/// Values with their size in bytes, because it takes long to determine the size.
+#[derive(Debug, Default)]
+struct SizedValues<T> {
+    values: T,
+    size: usize,
+}
+
+impl<T: Serialize> SizedValues<T> {
+    fn new(values: T) -> Self {
+        let size = serde_json::to_vec(&values).map_or(0, |text| text.len());
+        Self { values, size }
+    }
+}
+
+/// The size of all values.
+fn total_size<T>(all: &BTreeMap<String, SizedValues<T>>) -> usize {
+    all.values().map(|one| one.size).sum()
+}
+
+/// Adds the values of `more` for which `may` is true.
+fn extend(values: &mut HostValues, more: &HostValues, may: impl Fn(&String) -> bool) {
+    let copy = |from: &Map<String, Value>, into: &mut Map<String, Value>| {
+        into.extend(from.iter().filter(|(name, _)| may(name)).map(|(name, value)| (name.clone(), value.clone())));
+    };
+    copy(&more.facts, &mut values.facts);
+    copy(&more.set, &mut values.set);
 }
 
 impl HostVariablesOfRun {
     /// Stores the values of `host`. Some: the reason why they can't be stored.
     pub fn store(&self, host: &str, values: SharedValues) -> Option<String> {
         let mut state = self.lock();
-        let size = |values: &SharedValues| size_of(&values.own) + values.others.values().map(size_of).sum::<usize>();
+        let values = SizedValues::new(values);
         // A host sends its values once in a batch. If it sends them again, the last ones count.
-        state.sent.retain(|(name, _)| name != host);
-        let sent = state.sent.iter().map(|(_, values)| size(values)).sum::<usize>() + size(&values);
-        let own =
-            state.own.iter().filter(|(name, _)| *name != host && !state.sent.iter().any(|(sent, _)| sent == *name));
-        let all = sent + state.given_size + own.map(|(_, (_, size))| size).sum::<usize>();
-        if all > VALUES_MAX {
+        // They replace its values of earlier batches.
+        state.sent.remove(host);
+        let replaced = state.own.iter().filter(|(name, _)| *name == host || state.sent.contains_key(*name));
+        let replaced: usize = replaced.map(|(_, one)| one.size).sum();
+        let known = total_size(&state.sent) + total_size(&state.own) + total_size(&state.given) - replaced;
+        if known + values.size > VALUES_MAX {
             return Some(format!(
                 "the variables that hosts share by `hostvars` are larger than {} MiB; `register` or `set_fact` less",
                 VALUES_MAX >> 20
             ));
         }
-        state.sent.push((host.to_owned(), values));
+        state.sent.insert(host.to_owned(), values);
         None
     }
 
     /// Lets all hosts see what has been sent so far.
     pub fn begin_batch(&self) {
         let mut state = self.lock();
-        for (host, values) in std::mem::take(&mut state.sent) {
-            let size = size_of(&values.own);
-            state.own.insert(host, (values.own, size));
-            for (other, values) in values.others {
-                state.given_size += size_of(&values);
-                let given = state.given.entry(other).or_default();
-                given.facts.extend(values.facts);
-                given.set.extend(values.set);
+        for (host, sent) in std::mem::take(&mut state.sent) {
+            state.own.insert(host, SizedValues::new(sent.values.own));
+            for (other, more) in sent.values.others {
+                let mut given = state.given.remove(&other).unwrap_or_default().values;
+                extend(&mut given, &more, |_| true);
+                state.given.insert(other, SizedValues::new(given));
             }
         }
     }
@@ -66,22 +92,17 @@ impl HostVariablesOfRun {
     /// other hosts have set for it are delivered once, because the host may change them afterwards.
     pub fn values_for(&self, host: &str, readable: Option<&SharedNames>) -> OtherValues {
         let mut state = self.lock();
-        let given = state.given.remove(host).unwrap_or_default();
-        let (known, _) = state.own.entry(host.to_owned()).or_default();
-        known.facts.extend(given.facts.clone());
-        known.set.extend(given.set.clone());
+        let given = state.given.remove(host).unwrap_or_default().values;
+        if given != HostValues::default() {
+            let mut known = state.own.remove(host).unwrap_or_default().values;
+            extend(&mut known, &given, |_| true);
+            state.own.insert(host.to_owned(), SizedValues::new(known));
+        }
         let mut others: BTreeMap<String, HostValues> = BTreeMap::new();
-        let own = state.own.iter().map(|(name, (values, _))| (name, values));
-        let may_read = |name: &String| readable.is_some_and(|names| names.contains(name));
-        let copy = |values: &Map<String, Value>, into: &mut Map<String, Value>| {
-            into.extend(
-                values.iter().filter(|(name, _)| may_read(name)).map(|(name, value)| (name.clone(), value.clone())),
-            );
-        };
-        for (name, values) in own.chain(&state.given).filter(|(name, _)| *name != host && readable.is_some()) {
-            let merged = others.entry(name.clone()).or_default();
-            copy(&values.facts, &mut merged.facts);
-            copy(&values.set, &mut merged.set);
+        if let Some(readable) = readable {
+            for (name, one) in state.own.iter().chain(&state.given).filter(|(name, _)| *name != host) {
+                extend(others.entry(name.clone()).or_default(), &one.values, |name| readable.contains(name));
+            }
         }
         OtherValues { own: given, others }
     }
@@ -89,10 +110,6 @@ impl HostVariablesOfRun {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn size_of(values: &HostValues) -> usize {
-    serde_json::to_vec(values).map_or(0, |text| text.len())
 }
 
 #[cfg(test)]
@@ -122,7 +139,21 @@ mod tests {
         assert_eq!(second.others, expected.into());
         assert_eq!(all.values_for("h2", all_names).own, HostValues::default(), "they are delivered once");
         assert_eq!(all.values_for("h1", None).others, BTreeMap::new(), "its plan reads no variables of others");
+        let one: SharedNames = serde_json::from_value(json!({"names": ["b"], "given": [], "all": false})).unwrap();
+        assert_eq!(all.values_for("h1", Some(&one)).others["h2"], values(json!({"b": 2})), "only what it may read");
         assert_eq!(all.values_for("h1", all_names).others["h2"], values(json!({"b": 2, "given": 1})));
+    }
+
+    #[test]
+    fn values_that_are_given_in_each_batch_count_once() {
+        let all = HostVariablesOfRun::default();
+        for _ in 0..3 {
+            let others = [("db".to_owned(), values(json!({"x": "same"})))].into();
+            assert_eq!(all.store("h1", SharedValues { others, ..SharedValues::default() }), None);
+            all.begin_batch();
+        }
+        let given = SizedValues::new(values(json!({"x": "same"}))).size;
+        assert_eq!(total_size(&all.lock().given), given);
     }
 
     #[test]
