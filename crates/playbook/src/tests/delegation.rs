@@ -22,6 +22,16 @@ const PLAYBOOK: &str = "\
     - {include_tasks: never.yml, when: r.rc == 9, loop: [x], loop_control: {loop_var: inner}}
 ";
 
+/// A host of the group `web` with these variables.
+pub(super) fn make_host(name: &str, vars: &Value) -> HostContext {
+    HostContext {
+        name: name.into(),
+        group: "web".into(),
+        vars: vars.as_object().unwrap().clone(),
+        origins: Default::default(),
+    }
+}
+
 fn delegating_plan() -> Plan {
     let files = [
         ("site.yml", PLAYBOOK),
@@ -32,12 +42,7 @@ fn delegating_plan() -> Plan {
     let vars = json!({
         "inventory_hostname": "w1", "group_names": [], "url": "http://w1", "token": "secret", "hostvars": {"b": {}},
     });
-    let host = HostContext {
-        name: "w1".into(),
-        group: "web".into(),
-        vars: vars.as_object().unwrap().clone(),
-        origins: Default::default(),
-    };
+    let host = make_host("w1", &vars);
     let options = CompileOptions { delegates: true, ..CompileOptions::default() };
     compile(&FileSet(files.into()), "site.yml", &host, &options).unwrap().plan
 }
@@ -239,12 +244,7 @@ fn compile_playbook(dir: &Path, text: &str, files: &[(&str, &str)]) -> Plan {
     set.extend([owned(&("site.yml", text))]);
     let vars =
         json!({"dir": dir, "inventory_hostname": "w1", "group_names": [], "url": "http://w1", "hostvars": {"w1": {}}});
-    let host = HostContext {
-        name: "w1".into(),
-        group: "web".into(),
-        vars: vars.as_object().unwrap().clone(),
-        origins: Default::default(),
-    };
+    let host = make_host("w1", &vars);
     let compile_options = CompileOptions { delegates: true, ..CompileOptions::default() };
     compile(&FileSet(set), "site.yml", &host, &compile_options).unwrap().plan
 }

@@ -1,6 +1,6 @@
 //! The module `fetch`, with a controller in this process.
 
-use super::delegation::view;
+use super::delegation::{make_host, view};
 use super::*;
 use crate::{
     ControllerLink, ControllerRequest, FetchAnswer, FetchRequest, FetchTarget, IncomingFile, plan_fetch, read_request,
@@ -17,12 +17,7 @@ fn find_no_host(_: &str) -> Option<Map<String, Value>> {
 
 fn fetching_plan(dir: &Path, text: &str) -> Plan {
     let vars = json!({"dir": dir, "inventory_hostname": "w1", "group_names": [], "below": "sub"});
-    let host = HostContext {
-        name: "w1".into(),
-        group: "web".into(),
-        vars: vars.as_object().unwrap().clone(),
-        origins: Default::default(),
-    };
+    let host = make_host("w1", &vars);
     let options = CompileOptions { delegates: true, ..CompileOptions::default() };
     let text = format!("- hosts: all\n  tasks:\n{text}");
     let files = FileSet([("site.yml".to_owned(), text.into_bytes())].into());

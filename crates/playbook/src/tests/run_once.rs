@@ -1,5 +1,6 @@
 //! Tasks that one host runs for all hosts (`run_once`).
 
+use super::delegation::make_host;
 use super::*;
 use crate::{ControllerLink, ControllerRequest, OnceAnswer, read_request};
 use serde_json::Value;
@@ -9,12 +10,7 @@ use std::sync::{Arc, Mutex};
 fn plan_of(name: &str, dir: &Path, text: &str) -> Plan {
     let hosts = InventoryNames { hosts: ["w1", "w2"].map(str::to_owned).to_vec(), ..InventoryNames::default() };
     let vars = json!({"dir": dir, "inventory_hostname": name, "group_names": [], "fixed": "inventory"});
-    let host = HostContext {
-        name: name.into(),
-        group: "web".into(),
-        vars: vars.as_object().unwrap().clone(),
-        origins: Default::default(),
-    };
+    let host = make_host(name, &vars);
     let options = CompileOptions { delegates: true, hosts: Some(&hosts), ..CompileOptions::default() };
     let files = [("site.yml", text), ("v.yml", "from_file: '{{ fixed }}'\n")];
     let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
