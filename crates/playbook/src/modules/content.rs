@@ -108,15 +108,17 @@ fn template_variables(asset: &Asset, args: &serde_json::Map<String, Value>, scop
     out
 }
 
-/// The path of the template of a task, and its text. None if the plan does not contain it or if it
-/// is not UTF-8.
+/// The path of the template of a task, its text, and the scope in which it is rendered. None if the
+/// plan does not contain the template or if it is not UTF-8.
 pub fn template_of<'p>(
     plan: &'p Plan,
     task: &'p Task,
     args: &serde_json::Map<String, Value>,
-) -> Option<(&'p str, &'p str)> {
+    scope: &ExprScope,
+) -> Option<(&'p str, &'p str, ExprScope)> {
     let (asset, bytes) = source_of(plan, task, args).ok()?;
-    Some((&asset.path, template_text(asset, bytes).ok()?))
+    let text = template_text(asset, bytes).ok()?;
+    Some((&asset.path, text, scope.with_layer(template_variables(asset, args, scope))))
 }
 
 fn source_of<'p>(

@@ -397,12 +397,11 @@ impl<'p> Walk<'p> {
         let uncertain = !known || edits || args.get("remote_src").and_then(var_map::boolean) == Some(true);
         let (content, trace) = with_trace(|| modules::content_of(self.frame.plan(), task, args, scope));
         if let Err(ContentError::Template(fault)) = &content {
-            let template = modules::template_of(self.frame.plan(), task, args);
+            let (template, text, scope) = modules::template_of(self.frame.plan(), task, args, scope)
+                .unwrap_or_else(|| ("", "", scope.clone()));
             let certain = known && !may_fail(task);
-            if let Some((fault, always)) =
-                classify_fault(template.unwrap_or_default(), (**fault).clone(), &trace, scope)
-            {
-                self.note(fault, scope, certain && always);
+            if let Some((fault, always)) = classify_fault((template, text), (**fault).clone(), &trace, &scope) {
+                self.note(fault, &scope, certain && always);
             }
         }
         match &content {

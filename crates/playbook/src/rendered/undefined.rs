@@ -255,6 +255,10 @@ mod tests {
                 "{% set q = 1 %}{% for a in [1] %}{{ a }}{{ loop.index }}{{ q }}{% endfor %}{% if gone is defined %}{{ gone }}{% endif %}",
             ),
             (
+                "  - template: {src: t.j2, dest: /t}\n",
+                "# {{ ansible_managed }} {{ template_path }} {{ template_destpath }}\n{{ ansible_hostname }}\n",
+            ),
+            (
                 "  - block:\n    - command: /bin/false\n    rescue:\n    - debug: {msg: \"{{ ansible_failed_task.name }}\"}\n",
                 "",
             ),
