@@ -71,7 +71,9 @@ pub(super) struct InheritedKeywords {
     pub ignore_errors: Option<Value>,
     pub no_log: bool,
     pub elevated: bool,
-    /// The user who runs the command of a task, if not root.
+    /// The value of `become` if only the node knows it.
+    pub elevated_if: Option<String>,
+    /// The user who runs the command of a task, if not root. A template if only the node knows it.
     pub become_user: Option<String>,
     pub fatal: bool,
     pub check_mode: Option<Value>,

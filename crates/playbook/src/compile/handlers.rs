@@ -1,10 +1,11 @@
 //! Handlers of plays and roles; checks that each notified name belongs to a handler.
 
+use super::refusal::{self, RefusedTask};
 use super::{Compiler, Context};
 use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, Task};
 use crate::vars::var_map;
-use remoor_model::did_you_mean;
+use remoor_model::{Fault, did_you_mean};
 use std::collections::BTreeSet;
 
 impl Compiler<'_> {
@@ -72,8 +73,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Checks that every literal name in `notify` belongs to a handler.
-    pub(super) fn check_notifications(&mut self, play: &Play) {
+    /// Refuses each task that notifies a handler by a literal name that no handler has.
+    pub(super) fn check_notifications(&mut self, play: &mut Play) {
         let mut known: BTreeSet<&str> = BTreeSet::new();
         for handler in &play.handlers {
             known.extend(handler.names.iter().map(String::as_str));
@@ -86,15 +87,21 @@ impl Compiler<'_> {
         if known.iter().any(|name| var_map::has_markup(name)) {
             return;
         }
-        let mut missing = Vec::new();
-        play.each_task(&mut |task| {
-            for name in task.notify.iter().filter(|n| !var_map::has_markup(n) && !known.contains(n.as_str())) {
-                let near = did_you_mean(name, known.iter().copied());
-                missing.push((task.place.clone(), name.clone(), near));
+        let known: BTreeSet<String> = known.into_iter().map(str::to_owned).collect();
+        let refused = &mut self.refused;
+        play.each_single_task_mut(&mut |task| {
+            let unknown = |name: &&String| !var_map::has_markup(name) && !known.contains(*name);
+            let faults = task.notify.iter().filter(unknown).map(|name| {
+                let message = format!("no handler is called `{name}`");
+                let near = did_you_mean(name, known.iter().map(String::as_str));
+                let fault = Fault::error(&task.place.file, task.place.line, 1, message);
+                near.map_or_else(|| fault.clone(), |near| fault.clone().hint(near))
+            });
+            let faults: Vec<Fault> = faults.collect();
+            if let Some(first) = faults.first() {
+                *task = refusal::refused_form(task, &first.message);
+                refused.push(RefusedTask { id: task.id, choice: None, faults });
             }
         });
-        for (place, name, near) in missing {
-            self.fault(&place.file, (place.line, 1), format!("no handler is called `{name}`")).hint = near;
-        }
     }
 }

@@ -6,6 +6,7 @@ use super::{Compiler, Context, HINT_ANSIBLE, module_specs, options};
 use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::Delegation;
+use crate::template::expr;
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::Value;
@@ -176,12 +177,15 @@ impl Compiler<'_> {
                 format!("write `{}`", word.replace("sudo", "become")),
             );
         }
+        let late = self.known_late(value, context);
         if matches!(word, "become" | "sudo") {
-            context.keywords.elevated = self.known_bool(file, word, value, context);
+            context.keywords.elevated = late.is_some() || self.known_bool(file, word, value, context);
+            context.keywords.elevated_if = late;
             return;
         }
         let text = match &value.data {
             SpannedData::Null => String::new(),
+            _ if late.is_some() && word.ends_with("_user") => late.unwrap_or_default(),
             _ => self.known_texts(file, word, value, context).pop().unwrap_or_default(),
         };
         match (word, text.trim().trim_start_matches("ansible.builtin.")) {
@@ -196,6 +200,12 @@ impl Compiler<'_> {
                 self.fault_hint(file, at, format!("`{word}` `{text}` is not part of the language"), HINT_ANSIBLE);
             }
         }
+    }
+
+    /// The text of a value with markup that only the node can evaluate.
+    fn known_late(&self, value: &SpannedNode, context: &Context) -> Option<String> {
+        let text = value.text().filter(|text| var_map::has_markup(text))?;
+        expr::render_json(&self.known_scope(context), &value.json()).is_err().then_some(text)
     }
 
     /// Whether the host is the machine on which the run starts.

@@ -85,7 +85,7 @@ impl Compiler<'_> {
         }
         self.set_role_names(&others);
         let force = node.get("force_handlers").is_some_and(|f| self.known_bool(file, "force_handlers", f, &context));
-        let play = Play {
+        let mut play = Play {
             index: keys.index,
             name: keys.name,
             place: keys.place,
@@ -98,7 +98,7 @@ impl Compiler<'_> {
             handlers,
         };
         if self.diagnostics.faults.len() == from {
-            self.check_notifications(&play);
+            self.check_notifications(&mut play);
         }
         Some(play)
     }

@@ -3,7 +3,7 @@
 
 use super::{Compiler, Context};
 use crate::lang::yaml::SpannedNode;
-use crate::plan::{HostRules, Plan, PlanStep, REFUSED, Task};
+use crate::plan::{HostRules, OutcomeRules, Plan, PlanStep, REFUSED, Task};
 use crate::rendered;
 use crate::template::expr;
 use remoor_model::Fault;
@@ -119,6 +119,27 @@ impl Compiler<'_> {
         let note = |fault: Fault| Fault { warning: true, message: format!("{REFUSAL_NOTE}{}", fault.message), ..fault };
         let faults = |tasks: Vec<RefusedTask>| tasks.into_iter().flat_map(|task| task.faults);
         (faults(certain).collect(), faults(others).map(note).collect())
+    }
+}
+
+/// The step that takes the place of `task` and fails with `message`.
+pub(super) fn refused_form(task: &Task, message: &str) -> Task {
+    Task {
+        id: task.id,
+        name: task.name.clone(),
+        place: task.place.clone(),
+        module: REFUSED.to_owned(),
+        args: Map::from_iter([("msg".to_owned(), json!(message))]),
+        when: task.when.clone(),
+        repeat: task.repeat.clone(),
+        register: task.register.clone(),
+        outcome: OutcomeRules { ignore_errors: task.outcome.ignore_errors.clone(), ..OutcomeRules::default() },
+        modes: task.modes.clone(),
+        no_log: task.no_log,
+        tags: task.tags.clone(),
+        layers: task.layers.clone(),
+        hosts: HostRules { once: task.hosts.once, ..HostRules::default() },
+        ..Task::default()
     }
 }
 

@@ -55,9 +55,12 @@ impl Compiler<'_> {
         if let Some((key, control)) = pairs.iter().find(|(key, _)| key.text == "loop_control") {
             match &mut task.repeat {
                 Some(repeat) => self.loop_control(file, control, repeat),
-                None => {
-                    self.fault(file, (key.line, key.column), "`loop_control` without a loop");
-                }
+                None => self.warn(
+                    file,
+                    (key.line, key.column),
+                    "`loop_control` without a loop has no effect",
+                    "remove it, or add a loop",
+                ),
             }
         }
     }

@@ -124,13 +124,10 @@ impl Compiler<'_> {
     /// are not selected.
     fn finish_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
-        if let Some(user) = &task.privileges.become_user
+        if let Some(user) = task.privileges.become_user.as_ref().filter(|user| !var_map::has_markup(user))
             && !elevation::runs_as_any_user(call.name())
         {
-            let message = format!(
-                "`become_user` `{user}` works only with command, shell, raw and script; {} runs as root",
-                call.spec.name
-            );
+            let message = elevation::only_root_message(user, call.spec.name);
             self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
         }
         match call.spec.name {
@@ -238,6 +235,7 @@ impl Compiler<'_> {
             environment: own.keywords.environment.clone(),
             privileges: TaskPrivileges {
                 elevated: own.keywords.elevated,
+                elevated_if: own.keywords.elevated_if.clone(),
                 become_user: own.keywords.become_user.clone().filter(|_| own.keywords.elevated),
             },
             modes: TaskModes { check_mode: own.keywords.check_mode.clone(), diff: own.keywords.diff.clone() },

@@ -32,13 +32,13 @@ pub(super) struct CommandUser {
 /// For another user, the environment of the call is replaced by one like that of sudo: the
 /// variables of that user, PATH, language, time zone, and the variables of the task.
 pub(super) fn task_user(call: &mut ModuleCall) -> Result<Option<CommandUser>, String> {
-    let key = match (&call.task.privileges.become_user, call.ground.options.login) {
+    let key = match (&call.privileges.become_user, call.ground.options.login) {
         (Some(name), _) => name.clone(),
-        (None, Some(login)) if !call.task.privileges.elevated => login.to_string(),
+        (None, Some(login)) if !call.privileges.elevated => login.to_string(),
         _ => return Ok(None),
     };
     let node = &call.ground.node;
-    let entry = node.user(&key).filter(|entry| call.task.privileges.become_user.is_none() || entry[0] == key);
+    let entry = node.user(&key).filter(|entry| call.privileges.become_user.is_none() || entry[0] == key);
     let entry = entry.ok_or_else(|| node.note_missing(format!("`become_user`: there is no user `{key}`")))?;
     let id = |at: usize| {
         entry[at].parse().map_err(|_| format!("the passwd entry of `{key}` has no numeric id: {}", entry.join(":")))

@@ -71,7 +71,7 @@ pub use run_context::RunContext;
 
 use super::compile;
 use super::node::PredictedState;
-use super::plan::{Plan, Task};
+use super::plan::{Plan, Task, TaskPrivileges};
 use crate::os::atomic_fs::{self, Attributes, SafeError};
 use crate::os::process::{CommandSpec, Finished};
 use crate::os::{accounts, process};
@@ -163,6 +163,8 @@ pub struct ModuleCall<'a, 'g> {
     pub args: Map<String, Value>,
     pub scope: &'a ExprScope,
     pub env: Vec<(String, String)>,
+    /// The privileges of the task, without templates.
+    pub privileges: TaskPrivileges,
     /// The deadline of the task (its `timeout`), if it has one.
     pub until: Option<Instant>,
     pub cancel: &'a CancelToken,

@@ -37,6 +37,11 @@ pub(crate) fn runs_as_any_user(module: &str) -> bool {
     ANYBODY.contains(&module) || COMMANDS.contains(&module) || module.contains('.')
 }
 
+/// The reason why a module cannot run as a user other than root.
+pub(crate) fn only_root_message(user: &str, module: &str) -> String {
+    format!("`become_user` `{user}` works only with command, shell, raw and script; {module} runs as root")
+}
+
 impl Plan {
     /// Whether any task must run as root.
     pub fn needs_root(&self) -> bool {

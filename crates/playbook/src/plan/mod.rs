@@ -235,6 +235,28 @@ impl Play {
         }
     }
 
+    /// Calls `f` with every task and handler that is no include.
+    pub fn each_single_task_mut(&mut self, f: &mut dyn FnMut(&mut Task)) {
+        fn steps(list: &mut [PlanStep], f: &mut dyn FnMut(&mut Task)) {
+            for step in list {
+                match step {
+                    PlanStep::Task(task) => f(task),
+                    PlanStep::Block(b) => {
+                        [&mut b.block, &mut b.rescue, &mut b.always].into_iter().for_each(|part| steps(part, f));
+                    }
+                    PlanStep::Include(include) => include.choices.values_mut().for_each(|part| steps(part, f)),
+                }
+            }
+        }
+        self.sections.iter_mut().for_each(|section| steps(section, f));
+        for handler in &mut self.handlers {
+            if handler.choices.is_empty() {
+                f(&mut handler.task);
+            }
+            handler.choices.values_mut().for_each(|part| steps(part, f));
+        }
+    }
+
     /// Whether a notification of this name selects any handler.
     pub fn means(&self, name: &str) -> bool {
         (0..self.handlers.len()).any(|at| self.answers(at, name))
@@ -326,10 +348,13 @@ pub struct TaskModes {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskPrivileges {
-    /// Whether the task runs as root.
+    /// Whether the task runs as root, or may do so.
     pub elevated: bool,
-    /// The user as whom the command of the task runs, if the task names a user other than root.
-    /// Only modules that run a command or that do not touch the host can have such a user.
+    /// The value of `become` if only the node knows it: a template. None: `elevated` decides.
+    pub elevated_if: Option<String>,
+    /// The user as whom the command of the task runs, if the task names a user other than root. It
+    /// is a template if only the node knows the user. Only modules that run a command or that do
+    /// not touch the host can have such a user.
     pub become_user: Option<String>,
 }
 
@@ -403,6 +428,8 @@ flat_form! {
         once: bool,
         #[serde(default, skip_serializing_if = "is_zero")]
         throttle: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        elevated_if: Option<String>,
     } = Self {
         id,
         name,
@@ -418,7 +445,7 @@ flat_form! {
         environment,
         modes: TaskModes { check_mode, diff },
         no_log,
-        privileges: TaskPrivileges { elevated, become_user },
+        privileges: TaskPrivileges { elevated, elevated_if, become_user },
         timeout,
         tags,
         layers: TaskLayers { defaults, vars, params },

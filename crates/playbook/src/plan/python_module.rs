@@ -3,6 +3,7 @@
 
 use super::{PLAN_VERSION, Plan, Task};
 use crate::modules::FACT_MODULES;
+use crate::vars::var_map::has_markup;
 use remoor_model::Fault;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,10 +100,14 @@ pub trait ModuleSource: std::fmt::Debug {
 }
 
 impl Plan {
-    /// Whether the plan has a Python module that may set facts. Their names are only known during
-    /// a run.
+    /// Whether the plan sets facts whose names are only known during a run: those of a Python
+    /// module, and those that `set_fact` sets by computed names.
     pub fn sets_unknown_facts(&self) -> bool {
-        self.modules.values().any(|module| module.facts)
+        let mut computed = false;
+        self.each_task(&mut |task| {
+            computed |= task.module == "set_fact" && task.args.keys().any(|name| has_markup(name));
+        });
+        computed || self.modules.values().any(|module| module.facts)
     }
 
     /// Whether the module of this task sets facts.

@@ -397,8 +397,8 @@ impl<'p> Walk<'p> {
         let uncertain = !known || edits || args.get("remote_src").and_then(var_map::boolean) == Some(true);
         let (content, trace) = with_trace(|| modules::content_of(self.frame.plan(), task, args, scope));
         if let Err(ContentError::Template(fault)) = &content {
-            let (template, text, scope) = modules::template_of(self.frame.plan(), task, args, scope)
-                .unwrap_or_else(|| ("", "", scope.clone()));
+            let (template, text, scope) =
+                modules::template_of(self.frame.plan(), task, args, scope).unwrap_or_else(|| ("", "", scope.clone()));
             let certain = known && !may_fail(task);
             if let Some((fault, always)) = classify_fault((template, text), (**fault).clone(), &trace, &scope) {
                 self.note(fault, &scope, certain && always);
@@ -469,6 +469,9 @@ impl<'p> Walk<'p> {
         }
         for value in &task.environment {
             self.value(task, scope, value, certain);
+        }
+        for text in [&task.privileges.elevated_if, &task.privileges.become_user].into_iter().flatten() {
+            self.value(task, scope, &Value::String(text.clone()), certain);
         }
     }
 

@@ -244,6 +244,10 @@ mod tests {
                 "  - debug: {msg: \"{{ item.x }} {{ i }}\"}\n    loop: [{x: 1}]\n    loop_control: {index_var: i}\n    changed_when: item.x == 1\n",
                 "",
             ),
+            (
+                "  - set_fact: {\"{{ ansible_hostname }}_x\": 1}\n  - debug: {msg: \"{{ gone }}\"}\n  - command: echo\n    when: lost == 1\n",
+                "",
+            ),
             ("  - debug: {msg: \"{{ gone }}\"}\n    when: gone is defined\n", ""),
             ("  - debug: {msg: \"{{ gone }}\"}\n    when: known == 2\n", ""),
             (

@@ -10,6 +10,7 @@ pub(crate) mod handlers;
 pub(crate) mod loop_result;
 pub(crate) mod output_throttle;
 pub(crate) mod play_barrier;
+pub(crate) mod privileges;
 pub(crate) mod python_check;
 pub(crate) mod secrets;
 pub(crate) mod task;

@@ -10,6 +10,7 @@ use crate::plan::{Play, REFUSED, Task};
 use crate::run::event::{HIDDEN, RunEvent, RunFailure, Status, TaskReport};
 use crate::run::handlers::NotifyChange;
 use crate::run::output_throttle::OutputThrottle;
+use crate::run::privileges;
 use crate::run::{Flow, Run, RunStopped};
 use crate::template::expr;
 use crate::vars::scope::{ExprScope, with_trace};
@@ -320,14 +321,17 @@ impl<'a> Run<'a, '_> {
         if task.module == REFUSED {
             return Err(compile::refusal_message(&task.args).to_owned());
         }
-        if task.privileges.elevated && !task.runs_elsewhere() && !rustix::process::geteuid().is_root() {
-            return Err("`become` requires a run as root, but this run is not root".into());
-        }
         let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
         let (given, trace) =
             with_trace(|| (variable_scope::args(scope, task), variable_scope::environment(scope, task)));
-        if trace.unknown {
+        let login = self.options.login.is_some();
+        let (privileges, of_user) = with_trace(|| privileges::evaluate(task, scope, login));
+        if trace.unknown || of_user.unknown {
             return Ok(self.options_unknown(task, scope));
+        }
+        let privileges = if task.runs_elsewhere() { task.privileges.clone() } else { privileges.map_err(at)? };
+        if privileges.elevated && !task.runs_elsewhere() && !rustix::process::geteuid().is_root() {
+            return Err("`become` requires a run as root, but this run is not root".into());
         }
         let (args, env) = (given.0.map_err(at)?, given.1.map_err(at)?);
         if task.module == "include_vars" {
@@ -369,6 +373,7 @@ impl<'a> Run<'a, '_> {
             args,
             scope,
             env,
+            privileges,
             until: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             cancel: self.cancel,
             ground: &mut self.ground,

@@ -62,6 +62,37 @@ fn commands_are_the_users_that_become_user_names() {
 }
 
 #[test]
+fn the_user_may_depend_on_facts_results_and_items() {
+    if !root() {
+        return;
+    }
+    let text = "
+    - {command: echo nobody, register: who, changed_when: false}
+    - become: '{{ ansible_system == \"Linux\" }}'
+      block:
+        - {shell: 'id -un >> {{ dir }}/said', become_user: '{{ who.stdout }}'}
+        - {shell: 'id -un >> {{ dir }}/said', become_user: '{{ item }}', loop: [nobody, root]}
+        - {copy: {content: x, dest: '{{ dir }}/copied'}, become_user: '{{ ansible_user_id }}'}
+        - {copy: {content: x, dest: '{{ dir }}/refused'}, become_user: '{{ who.stdout }}', ignore_errors: true, register: r}
+    - {assert: {that: ['\"works only with command\" in r.msg']}}
+    - {shell: 'id -un >> {{ dir }}/said', become: '{{ who.stdout == \"x\" }}', become_user: '{{ who.stdout }}'}
+";
+    let (ran, said) = run_and_read(text, None);
+    ran.assert_success();
+    assert_eq!(said, "nobody\nnobody\nroot\nroot\n");
+    let login = accounts::user(OTHER, &CancelToken::new()).unwrap()[2].parse().unwrap();
+    let text = "
+    - {shell: 'id -un >> {{ dir }}/said', become: '{{ ansible_system == \"Linux\" }}'}
+    - {shell: 'id -un >> {{ dir }}/said', become: '{{ ansible_system != \"Linux\" }}'}
+    - {file: {path: '{{ dir }}/said', state: touch}, become: '{{ ansible_system != \"Linux\" }}', ignore_errors: true, register: r}
+    - {assert: {that: ['\"no `become`\" in r.msg']}}
+";
+    let (ran, said) = run_and_read(text, Some(login));
+    ran.assert_success();
+    assert_eq!(said, "root\nnobody\n");
+}
+
+#[test]
 fn what_the_user_may_not_do_fails_and_so_does_a_user_that_is_not_there() {
     if !root() {
         return;

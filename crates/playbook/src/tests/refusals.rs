@@ -32,6 +32,8 @@ fn a_refused_task_is_an_error_only_if_every_run_reaches_it() {
         ("  - {debug: {msg: '{{ 1 | nope }}'}, when: [off, '1 is nope']}\n", false),
         ("  - {include_tasks: gone.yml, when: off}\n", false),
         ("  - {include_tasks: gone.yml, when: on}\n", true),
+        ("  - {command: 'true', notify: nobody}\n", true),
+        ("  - {command: 'true', notify: nobody, when: ansible_system == 'Other'}\n", false),
         ("  - {command: 'true', notify: h}\n  handlers: [{name: h, pacman: {name: x}}]\n", true),
         ("  - {command: 'true', notify: h, when: off}\n  handlers: [{name: h, pacman: {name: x}}]\n", false),
     ] {
