@@ -117,9 +117,9 @@ impl Compiler<'_> {
 
     /// Checks that the module knows the options and that all required ones are given.
     fn check_option_names(&mut self, file: &str, spec: &module_specs::ModuleSpec, options: &mut TaskOptions) {
-        if let Some((one, other)) =
-            options::conflicting_options(spec.name, &|option| options.values.contains_key(option))
-        {
+        // An option with `omit` may turn out not to be given. A run checks the options that remain.
+        let given = |option: &str| options.values.get(option).is_some_and(|value| !may_be_omitted(value));
+        if let Some((one, other)) = options::conflicting_options(spec.name, &given) {
             self.fault(file, options.at, format!("{} takes `{one}` or `{other}`, not both", spec.name));
         }
         for name in options.values.keys().cloned().collect::<Vec<_>>() {
@@ -359,4 +359,8 @@ fn has_markup_anywhere(value: &Value) -> bool {
         Value::Object(map) => map.iter().any(|(key, value)| var_map::has_markup(key) || has_markup_anywhere(value)),
         _ => false,
     }
+}
+/// Whether a value is a template that may result in `omit`.
+fn may_be_omitted(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| var_map::has_markup(text) && text.contains("omit"))
 }

@@ -3,7 +3,7 @@
 use super::refusal::{self, RefusedTask};
 use super::{Compiler, Context};
 use crate::lang::yaml::{SpannedData, SpannedNode};
-use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, Task};
+use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, Task, TaskCondition};
 use crate::vars::var_map;
 use remoor_model::{Fault, did_you_mean};
 use std::collections::BTreeSet;
@@ -90,6 +90,10 @@ impl Compiler<'_> {
         let known: BTreeSet<String> = known.into_iter().map(str::to_owned).collect();
         let refused = &mut self.refused;
         play.each_single_task_mut(&mut |task| {
+            let conditions = task.outcome.changed_when.as_deref().unwrap_or_default();
+            if conditions.iter().any(TaskCondition::is_always_false) {
+                return;
+            }
             let unknown = |name: &&String| !var_map::has_markup(name) && !known.contains(*name);
             let faults = task.notify.iter().filter(unknown).map(|name| {
                 let message = format!("no handler is called `{name}`");

@@ -33,8 +33,11 @@ mod task;
 
 pub(super) use assets::join;
 pub use encrypted::{VaultAccess, downgrade_undefined};
-pub(super) use needed_vars::{facts_read, names_set, names_set_by, needed_vars, needed_with_shared, words_of};
+pub(super) use needed_vars::{
+    facts_read, names_set, names_set_by, needed_vars, needed_with_shared, reads_python_facts, words_of,
+};
 pub(super) use option_types::check_rendered;
+pub(super) use options::conflicting_options;
 pub use prompts::{PromptAnswers, VarsPrompt, vars_prompts};
 pub use refusal::refusal_message;
 pub use tags::SPECIAL as SPECIAL_TAGS;

@@ -131,9 +131,6 @@ pub fn words_of(plan: &Plan) -> (BTreeSet<String>, bool) {
             }
         });
     }
-    if needs_python {
-        words.insert(PYTHON_VARIABLE.to_owned());
-    }
     for layer in plan.layers.iter().chain([&plan.extra, &plan.vars]) {
         layer
             .iter()
@@ -150,7 +147,17 @@ pub fn words_of(plan: &Plan) -> (BTreeSet<String>, bool) {
             lint::collect_words(text, &mut words);
         }
     }
+    if needs_python || reads_python_facts(&words) {
+        words.insert(PYTHON_VARIABLE.to_owned());
+    }
     (words, whole)
+}
+
+/// Whether a plan with these words could read the facts about Python.
+pub fn reads_python_facts(words: &BTreeSet<String>) -> bool {
+    ["python", "python_version"].iter().any(|name| {
+        words.contains(&format!("ansible_{name}")) || words.contains("ansible_facts") && words.contains(*name)
+    })
 }
 
 fn collect(value: &Value, words: &mut BTreeSet<String>, whole: &mut bool) {

@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 
 /// Beginning of the warning about a task that fails when a run reaches it.
 const REFUSAL_NOTE: &str = "this task fails if it is reached: ";
+/// Beginning of the warning about a task that no run with this inventory reaches.
+const UNREACHED_NOTE: &str = "this task could not be run, but no run with this inventory reaches it: ";
 /// Maximum number of faults in the message of a refused step.
 const FAULTS_SHOWN: usize = 3;
 
@@ -110,15 +112,27 @@ impl Compiler<'_> {
         if refused.is_empty() {
             return (Vec::new(), Vec::new());
         }
-        let reached: BTreeSet<(u32, Option<String>)> = rendered::certain_refusals(plan, &Map::new(), false)
-            .into_iter()
-            .map(|step| (step.id, step.choice))
-            .collect();
-        let (certain, others): (Vec<_>, Vec<_>) =
-            refused.into_iter().partition(|task| reached.contains(&(task.id, task.choice.clone())));
-        let note = |fault: Fault| Fault { warning: true, message: format!("{REFUSAL_NOTE}{}", fault.message), ..fault };
-        let faults = |tasks: Vec<RefusedTask>| tasks.into_iter().flat_map(|task| task.faults);
-        (faults(certain).collect(), faults(others).map(note).collect())
+        let found = rendered::find_refusals(plan, &Map::new(), false);
+        let reached: BTreeSet<(u32, Option<String>)> =
+            found.certain.into_iter().map(|step| (step.id, step.choice)).collect();
+        let (mut certain, mut others) = (Vec::new(), Vec::new());
+        for RefusedTask { id, choice, faults } in refused {
+            let step = (id, choice);
+            let note = match found.possible.contains(&step) {
+                _ if reached.contains(&step) => {
+                    certain.extend(faults);
+                    continue;
+                }
+                true => REFUSAL_NOTE,
+                false => UNREACHED_NOTE,
+            };
+            others.extend(faults.into_iter().map(|fault| Fault {
+                warning: true,
+                message: format!("{note}{}", fault.message),
+                ..fault
+            }));
+        }
+        (certain, others)
     }
 }
 

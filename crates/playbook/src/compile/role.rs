@@ -317,10 +317,20 @@ impl Compiler<'_> {
         out
     }
 
+    /// Where the fleet directory may have the role of a collection (`namespace.collection.role`).
+    fn collection_role_dirs(&self, name: &str) -> Vec<String> {
+        let [namespace, collection, role] = name.split('.').collect::<Vec<_>>()[..] else { return Vec::new() };
+        let inner = format!("ansible_collections/{namespace}/{collection}/roles/{role}");
+        let roots = [&format!("{}/collections", self.current_play.base), "collections", ""].map(str::to_owned);
+        roots.iter().filter_map(|root| assets::join(root, &inner)).collect()
+    }
+
     fn role_dir(&self, name: &str, context: &Context) -> Option<String> {
         let files = self.files;
         let parts = ["tasks", "handlers", "vars", "defaults", "meta", "files", "templates", "library", "module_utils"];
-        self.role_roots(context).iter().filter_map(|root| assets::join(root, name)).find(|dir| {
+        let roots = self.role_roots(context);
+        let plain = roots.iter().filter_map(|root| assets::join(root, name));
+        plain.chain(self.collection_role_dirs(name)).find(|dir| {
             !dir.is_empty()
                 && files
                     .paths_below(dir)

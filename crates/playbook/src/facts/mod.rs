@@ -1,5 +1,5 @@
-//! Facts of this node, gathered without Python: `ansible_hostname` and others, each also in
-//! `ansible_facts`.
+//! Facts of this node: `ansible_hostname` and others, each also in `ansible_facts`. Only the facts
+//! about Python itself need Python.
 //!
 //! The facts are read from files of the kernel and the system, from one netlink socket, and from
 //! `/etc/ansible/facts.d`. The compiler checks names with `is_known`. `ABSENT` lists the facts that
@@ -11,10 +11,14 @@ mod local;
 mod machine;
 mod names;
 mod network;
+mod python;
 mod system;
 
 pub use names::{ABSENT, NAMES, absence_reason, is_known};
 
+use crate::compile;
+use crate::modules::PYTHON_VARIABLE;
+use crate::plan::Plan;
 use crate::run::event::CancelToken;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -67,7 +71,21 @@ impl FactsRoot {
     }
 }
 
-/// Gathers all facts. Never fails: facts that cannot be read are left out. After `cancel` no
+/// Gathers all facts that a plan could read. Never fails, as `gather`.
+pub fn gather_for(plan: &Plan, cancel: &CancelToken) -> Map<String, Value> {
+    let mut all = gather(cancel);
+    if compile::reads_python_facts(&compile::words_of(plan).0) {
+        let named = plan.vars.get(PYTHON_VARIABLE).and_then(Value::as_str).unwrap_or_default();
+        let python = python::gather_python(named, cancel).unwrap_or_default();
+        all.extend(python.iter().map(|(k, v)| (format!("ansible_{k}"), v.clone())));
+        if let Some(Value::Object(facts)) = all.get_mut("ansible_facts") {
+            facts.extend(python);
+        }
+    }
+    all
+}
+
+/// Gathers all facts except those about Python. Never fails: facts that cannot be read are left out. After `cancel` no
 /// further program is started.
 pub fn gather(cancel: &CancelToken) -> Map<String, Value> {
     let root = FactsRoot(PathBuf::from("/"));

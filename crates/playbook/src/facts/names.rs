@@ -68,6 +68,8 @@ pub const NAMES: &[&str] = &[
     "ansible_product_serial",
     "ansible_product_uuid",
     "ansible_product_version",
+    "ansible_python",
+    "ansible_python_version",
     "ansible_real_group_id",
     "ansible_real_user_id",
     "ansible_selinux",
@@ -103,9 +105,7 @@ pub const NAMES: &[&str] = &[
 
 /// Facts of Ansible that remoor does not gather, each with the reason.
 pub const ABSENT: &[(&str, &str)] = &[
-    ("ansible_python", "facts are gathered without Python"),
-    ("ansible_python_version", "facts are gathered without Python"),
-    ("ansible_selinux_python_present", "facts are gathered without Python"),
+    ("ansible_selinux_python_present", "remoor does not use this library"),
     ("ansible_device_links", "links of disks are not gathered"),
     ("ansible_lvm", "volumes are not gathered"),
     ("ansible_fibre_channel_wwn", "storage adapters are not gathered"),

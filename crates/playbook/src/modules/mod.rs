@@ -66,7 +66,7 @@ pub use apt_repository::repository_file;
 pub(crate) use checksum::file_checksum;
 pub use content::{ContentError, content_of, template_of};
 pub(crate) use fact_modules::FACT_MODULES;
-pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime};
+pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime, find_python};
 pub use run_context::RunContext;
 
 use super::compile;

@@ -150,6 +150,11 @@ impl PythonRuntime {
     }
 }
 
+/// The program with its arguments that a value of `ansible_python_interpreter` selects.
+pub fn find_python(named: &str, cancel: &CancelToken) -> Result<Vec<String>, String> {
+    find_interpreter(named.trim(), cancel).map(|found| found.argv)
+}
+
 /// Finds the program that `named` selects. It must start, because a path in the inventory may be
 /// wrong for one node.
 fn find_interpreter(named: &str, cancel: &CancelToken) -> Result<Interpreter, String> {

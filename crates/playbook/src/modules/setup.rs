@@ -11,7 +11,7 @@ pub fn setup(call: &mut ModuleCall) -> ModuleResult {
         .filter(|g| *g != "*")
         .map(|g| GlobBuilder::new(g).build().map(|g| g.compile_matcher()).map_err(|e| e.to_string()))
         .collect::<Result<_, _>>()?;
-    let all = facts::gather(call.cancel);
+    let all = facts::gather_for(call.plan, call.cancel);
     let fits = |name: &str| {
         let short = name.strip_prefix("ansible_").unwrap_or(name);
         name == "ansible_facts" || globs.is_empty() || globs.iter().any(|g| g.is_match(name) || g.is_match(short))

@@ -15,12 +15,12 @@ use crate::template::{expr, lint};
 use crate::vars::scope::{ExprScope, Trace, with_trace};
 use crate::vars::var_map::{self, has_markup};
 use crate::vars::variable_scope::{self, VariableScope};
-use refusals::CertainRefusal;
+use refusals::Refusals;
 use remoor_model::{Fault, FileSet, Sha256};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use refusals::certain_refusals;
+pub(crate) use refusals::find_refusals;
 
 /// The variable that contains the name of the loop variable.
 const LOOP_VAR: &str = "ansible_loop_var";
@@ -126,7 +126,7 @@ struct Walk<'p> {
     hidden: BTreeSet<String>,
     seen: Vec<PredictedTask>,
     faults: Vec<Fault>,
-    refusals: Vec<CertainRefusal>,
+    refusals: Refusals,
     /// Names in `notify` of tasks of this play that every run performs.
     notified: BTreeSet<String>,
     review: Option<Review<'p>>,
@@ -156,7 +156,7 @@ impl<'p> Walk<'p> {
             hidden: BTreeSet::new(),
             seen: Vec::new(),
             faults: Vec::new(),
-            refusals: Vec::new(),
+            refusals: Refusals::default(),
             notified: BTreeSet::new(),
             review: None,
             secrets,
@@ -240,6 +240,9 @@ impl<'p> Walk<'p> {
                             self.any_of(play, include, include.task.repeat.as_ref());
                             continue;
                         };
+                        if include.refused.contains_key(&name) {
+                            self.note_possible(&include.task, Some(name.clone()), &inner);
+                        }
                         if let Some(why) = include.refused.get(&name).filter(|_| self.is_certain(&include.task, &holds))
                         {
                             let message = format!("`{name}` cannot be run: {why}");
@@ -263,6 +266,10 @@ impl<'p> Walk<'p> {
     /// may be selected.
     fn any_of(&mut self, play: &'p Play, include: &'p DynamicInclude, repeat: Option<&'p Repeat>) {
         let names = self.guess_items(repeat);
+        let scope = self.frame.scope(play, &include.task);
+        for name in include.refused.keys() {
+            self.note_possible(&include.task, Some(name.clone()), &scope);
+        }
         for steps in include.choices.values() {
             self.walk_uncertain(|walk| walk.steps(play, steps));
         }
@@ -314,6 +321,7 @@ impl<'p> Walk<'p> {
             self.notified.extend(task.notify.iter().cloned());
         }
         if task.module == REFUSED {
+            self.note_possible(task, None, scope);
             if self.is_certain(task, &holds) {
                 self.refuse(task, None, refusal_message(&task.args).to_owned());
             }

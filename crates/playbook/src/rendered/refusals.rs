@@ -2,9 +2,28 @@
 
 use super::{Walk, may_fail};
 use crate::compile::refusal_message;
-use crate::plan::{Plan, PlanStep, Play, REFUSED, SourcePlace, Task};
-use crate::vars::variable_scope;
+use crate::plan::{Plan, PlanStep, Play, REFUSED, SourcePlace, Task, TaskCondition};
+use crate::vars::scope::ExprScope;
+use crate::vars::var_map::{Var, VarMap};
+use crate::vars::{unknown, variable_scope};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// The values of `ansible_os_family` on Linux.
+const FAMILIES: [&str; 11] = [
+    "Alpine",
+    "Altlinux",
+    "Archlinux",
+    "ClearLinux",
+    "Debian",
+    "Gentoo",
+    "Mandrake",
+    "RedHat",
+    "Slackware",
+    "Suse",
+    // Any other distribution.
+    "Linux",
+];
 
 /// A step that fails in every run, because its task could not be compiled.
 #[derive(Debug, Clone)]
@@ -16,13 +35,22 @@ pub struct CertainRefusal {
     pub message: String,
 }
 
+/// What is known about the refused steps of a plan before a run.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    /// Those that every run reaches.
+    pub certain: Vec<CertainRefusal>,
+    /// The ids of those that a run may reach, with the target if only this target is refused.
+    pub possible: BTreeSet<(u32, Option<String>)>,
+}
+
 /// Finds the refused steps that every run reaches. Handlers are included if a task that every run
 /// performs may notify them. `facts` are the facts that count as known.
-pub(crate) fn certain_refusals(plan: &Plan, facts: &Map<String, Value>, check: bool) -> Vec<CertainRefusal> {
+pub(crate) fn find_refusals(plan: &Plan, facts: &Map<String, Value>, check: bool) -> Refusals {
     let mut any = false;
     plan.each_task(&mut |task| any |= task.module == REFUSED);
     if !any && !has_refused_choice(plan) {
-        return Vec::new();
+        return Refusals::default();
     }
     let mut out = Walk::new(plan, facts);
     if check {
@@ -40,7 +68,14 @@ impl<'p> Walk<'p> {
     }
 
     pub(super) fn refuse(&mut self, task: &Task, choice: Option<String>, message: String) {
-        self.refusals.push(CertainRefusal { id: task.id, choice, place: task.place.clone(), message });
+        self.refusals.certain.push(CertainRefusal { id: task.id, choice, place: task.place.clone(), message });
+    }
+
+    /// Notes a refused step that a run may reach.
+    pub(super) fn note_possible(&mut self, task: &Task, choice: Option<String>, scope: &ExprScope) {
+        if !is_never_true(scope, &task.when) {
+            self.refusals.possible.insert((task.id, choice));
+        }
     }
 
     /// Notes a handler that cannot run although a task that every run performs may notify it.
@@ -53,6 +88,23 @@ impl<'p> Walk<'p> {
             self.refuse(task, None, refusal_message(&task.args).to_owned());
         }
     }
+}
+
+/// Whether one of the conditions is false on each host that remoor can run on, which all have
+/// Linux. Facts other than the kind of system are unknown.
+pub(super) fn is_never_true(scope: &ExprScope, conditions: &[TaskCondition]) -> bool {
+    conditions.iter().any(|condition| {
+        FAMILIES.iter().all(|family| {
+            let facts = [("system", "Linux"), ("os_family", *family)];
+            let all = facts.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+            let mut known = VarMap::default();
+            for (name, value) in facts {
+                known.set(&format!("ansible_{name}"), Var::Plain(Value::from(value)));
+            }
+            known.set("ansible_facts", Var::new(&unknown::open(all), false));
+            matches!(unknown::holds(&scope.with_layer(known), &condition.text), Ok(Some(false)))
+        })
+    })
 }
 
 /// Whether an include of the plan has a possible target that the plan cannot hold.

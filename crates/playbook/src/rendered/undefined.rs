@@ -199,11 +199,11 @@ mod tests {
                 "",
                 "error site.yml:4 remoor gathers no fact `hosntame` (did you mean `hostname`?)",
             ),
-            ("  - debug: {msg: \"{{ ansible_python_version }}\"}\n", "", "facts are gathered without Python"),
+            ("  - debug: {msg: \"{{ ansible_lvm }}\"}\n", "", "volumes are not gathered"),
             (
                 "  - template: {src: t.j2, dest: /t}\n",
-                "{{ ansible_facts['python'].version }}\n",
-                "error t.j2:1 remoor gathers no fact `python` (facts are gathered without Python)",
+                "{{ ansible_facts['lvm'].vgs }}\n",
+                "error t.j2:1 remoor gathers no fact `lvm` (volumes are not gathered)",
             ),
         ] {
             let said = review_messages(tasks, template);

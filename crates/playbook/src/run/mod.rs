@@ -69,14 +69,14 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         Ok(state) => state,
         Err(e) => return refuse(format!("the state of the delegated task could not be read: {e}")),
     };
-    let facts = delegated.as_ref().map_or_else(|| facts::gather(cancel), |state| state.facts.clone());
+    let facts = delegated.as_ref().map_or_else(|| facts::gather_for(plan, cancel), |state| state.facts.clone());
     ground.secrets.set_plan(&plan.secrets);
     rendered::no_log_files(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
     let mut frame = VariableScope::new(plan, &facts);
     if options.check {
         frame.check();
     }
-    if let Some(step) = rendered::certain_refusals(plan, &facts, options.check).first() {
+    if let Some(step) = rendered::find_refusals(plan, &facts, options.check).certain.first() {
         return masks.mask_end(refuse(format!("{}:{}: {}", step.place.file, step.place.line, step.message)));
     }
     if let Some((place, why)) = python_check::refusal(plan, &mut frame, &mut ground.python, cancel) {

@@ -334,6 +334,9 @@ impl<'a> Run<'a, '_> {
             return Err("`become` requires a run as root, but this run is not root".into());
         }
         let (args, env) = (given.0.map_err(at)?, given.1.map_err(at)?);
+        if let Some((one, other)) = compile::conflicting_options(&task.module, &|option| args.contains_key(option)) {
+            return Err(at(format!("{} takes `{one}` or `{other}`, not both", task.module)));
+        }
         if task.module == "include_vars" {
             return self.include_vars(task, &args).map_err(at);
         }

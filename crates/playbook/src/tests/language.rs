@@ -84,6 +84,43 @@ fn variables_have_ansibles_precedence() {
 }
 
 #[test]
+fn a_role_of_a_collection_is_found_below_the_playbook() {
+    let files = [
+        ("site.yml", "- hosts: all\n  roles: [ns.tools.web]\n  tasks: [{include_role: {name: ns.tools.base}}]\n"),
+        ("collections/ansible_collections/ns/tools/roles/web/tasks/main.yml", "- {name: 'web {{ size }}', debug: }\n"),
+        ("collections/ansible_collections/ns/tools/roles/web/meta/main.yml", "dependencies: [ns.tools.base]\n"),
+        ("collections/ansible_collections/ns/tools/roles/base/tasks/main.yml", "- {name: base, debug: }\n"),
+        ("collections/ansible_collections/ns/tools/roles/base/defaults/main.yml", "size: 3\n"),
+    ];
+    let ran = run_files(&files).assert_success();
+    assert_eq!(order(&ran), ["base", "web 3", "include_role ns.tools.base", "base"]);
+}
+
+/// The facts about Python are gathered only if a text of the playbook reads them.
+#[test]
+fn facts_about_python_are_those_of_the_node() {
+    let has_python = std::process::Command::new("python3").arg("-c").arg("1").status().is_ok_and(|s| s.success());
+    let read = "- hosts: all
+  tasks:
+    - assert:
+        that:
+          - ansible_python_version is version('3', '>=') and ansible_python.version.major == 3
+          - ansible_python.version_info[0] == 3 and ansible_python.executable is match('/')
+          - ansible_facts['python']['type'] == 'cpython' and ansible_facts.python_version == ansible_python_version
+    - setup:
+    - assert: {that: ansible_python.has_sslcontext is boolean}
+";
+    let others = "- hosts: all
+  tasks:
+    - assert: {that: \"vars['ansible_' ~ 'python'] is not defined\"}
+";
+    if has_python {
+        run_files(&[("site.yml", read)]).assert_success();
+    }
+    run_files(&[("site.yml", others)]).assert_success();
+}
+
+#[test]
 fn roles_bring_what_they_need_and_run_once() {
     let site = "
 - hosts: all

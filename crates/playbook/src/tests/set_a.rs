@@ -257,6 +257,22 @@ fn omitted_arguments_of_a_role_count_as_not_given() {
 }
 
 #[test]
+fn options_that_exclude_each_other_may_be_omitted() {
+    run_tasks(
+        &[],
+        "
+    - copy: {content: '{{ item.content | default(omit) }}', src: '{{ item.src | default(omit) }}', dest: '{{ dir }}/c'}
+      loop: [{content: a}]
+    - copy: {content: '{{ item.content | default(omit) }}', src: '{{ item.src | default(omit) }}', dest: '{{ dir }}/c'}
+      loop: [{content: a, src: b}]
+      register: r
+      ignore_errors: true
+    - assert: {that: [r is failed, \"'not both' in r.results[0].msg\"]}
+",
+    );
+}
+
+#[test]
 fn options_that_are_not_there_are_refused_by_name() {
     for (task, want) in [
         ("copy: {src: a, dest: /b, decrypt: yes}", ""),
