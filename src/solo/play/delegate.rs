@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::task::JoinSet;
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each
 /// item of a delegated task is one request.
@@ -95,9 +96,9 @@ impl<'h> ControllerService<'h> {
 
     /// Closes the sessions with the hosts that ran tasks.
     pub async fn close(self) {
-        for session in self.sessions.into_values() {
-            session.close().await;
-        }
+        // Each session may take some seconds, so they are closed together.
+        let mut closing: JoinSet<()> = self.sessions.into_values().map(Session::close).collect();
+        while closing.join_next().await.is_some() {}
     }
 
     /// The answer to a request. The error is the reason why the request is not allowed.
@@ -294,49 +295,16 @@ fn end_of_run(end: &serde_json::Value) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PlayRequest, prepare};
+    use super::super::testing::TestPlay;
     use super::*;
     use serde_json::json;
-    use std::sync::Arc;
-    use tokio::sync::watch;
 
     #[tokio::test]
     async fn a_host_that_requests_too_much_is_stopped() {
-        let dir = tempfile::tempdir().unwrap();
         let tasks = "- hosts: w1\n  tasks:\n    - {command: 'true', delegate_to: d1}\n    \
                      - {command: 'true', delegate_to: d1, retries: 2}\n    - {command: id}\n";
-        std::fs::write(dir.path().join("site.yml"), tasks).unwrap();
-        std::fs::write(dir.path().join("inv"), "w1 ansible_connection=local\nd1\n").unwrap();
-        let inventory = vec![dir.path().join("inv").display().to_string()];
-        let playbook = dir.path().join("site.yml");
-        let prepared = prepare(PlayRequest { playbook, inventory, forks: 1, ..PlayRequest::default() }).unwrap();
-        let (tell, _events) = mpsc::channel(64);
-        let (progress, _news) = mpsc::unbounded_channel();
-        let through = watch::channel(Through { play: 0, lost: Vec::new() }).1;
-        let order = PlayOrder {
-            plan: Vec::new(),
-            name: "site.yml".to_owned(),
-            run_id: "r1".to_owned(),
-            tags: Vec::new(),
-            check: false,
-            force: false,
-            through: None,
-            lost: Vec::new(),
-        };
-        let shared = PlayContext {
-            once: Arc::default(),
-            limits: Arc::default(),
-            values: Arc::default(),
-            // No host can be reached over SSH, so each allowed request has a failed task as answer.
-            remote: Ok(None),
-            order: Arc::new(order),
-            connections: Arc::clone(&prepared.connections),
-            diff: false,
-            ending: watch::channel(PlayStop::Not).1,
-            tell,
-            progress,
-        };
-        let mut delegated = ControllerService::new("w1", Arc::clone(&prepared.hosts[0].plan), shared, through);
+        let play = TestPlay::new(tasks, "w1 ansible_connection=local\nd1\n");
+        let mut delegated = play.service("w1");
         let request =
             |task: u32| json!({"delegate": {"task": task, "item": null, "state": {}}}).to_string().into_bytes();
         let text = |answer: Result<Vec<u8>, String>| String::from_utf8(answer.unwrap()).unwrap();

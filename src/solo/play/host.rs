@@ -10,9 +10,10 @@ use super::run::{PlayStop, Progress, Through};
 use super::run_once::RunOnceResults;
 use super::shared_values::HostVariablesOfRun;
 use super::throttle::TaskLimits;
-use remoor_exec::ssh::{Remote, Session, SshError, start_local};
+use remoor_exec::ssh::{Canceller, Remote, Session, SshError, start_local};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use serde::Deserialize;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -119,9 +120,8 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
     let Through { play, lost } = through.borrow_and_update().clone();
     let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
     let mut delegated = ControllerService::new(&host.name, Arc::clone(&host.plan), shared.clone(), through.clone());
-    let reply = run_order(&mut session, order, &mut heard, &mut ending, &mut through, &mut delegated).await;
-    session.close().await;
-    delegated.close().await;
+    let reply = run_order(&mut session, order, &mut heard, &ending, &through, &mut delegated).await;
+    tokio::join!(session.close(), delegated.close());
     heard.end(reply)
 }
 
@@ -148,16 +148,19 @@ pub(super) async fn open(road: &HostConnection, sudo: bool, shared: &PlayContext
 }
 
 /// Runs `order` and returns its final reply. Meanwhile, this function tells the host which plays
-/// may begin, forwards requests to stop early, and runs delegated tasks.
+/// may begin, forwards requests to stop early, and runs delegated tasks. With `PlayStop::GiveUp` it
+/// ends even if the host reads nothing.
 async fn run_order(
     session: &mut Session,
     order: ExecutorOrder,
     heard: &mut EventReader,
-    ending: &mut watch::Receiver<PlayStop>,
-    through: &mut watch::Receiver<Through>,
+    ending: &watch::Receiver<PlayStop>,
+    through: &watch::Receiver<Through>,
     delegated: &mut ControllerService<'_>,
 ) -> Result<Reply, SshError> {
     let canceller = session.canceller();
+    let mut forwarding = std::pin::pin!(forward_changes(canceller.clone(), ending.clone(), through.clone()));
+    let mut given_up = std::pin::pin!(wait_for_give_up(ending.clone()));
     // The run waits for each answer, so a second request before it is a violation.
     let (requests, received) = mpsc::channel(1);
     let mut serving = std::pin::pin!(delegated.serve(received, canceller.clone()));
@@ -175,6 +178,31 @@ async fn run_order(
                 }
                 event => heard.event(event).await,
             },
+            never = &mut forwarding => match never {},
+            () = &mut given_up => break Err(SshError::Lost("not waited for any longer".to_owned())),
+        }
+    };
+    while let Ok(event) = events.try_recv() {
+        heard.event(event).await;
+    }
+    reply
+}
+
+async fn wait_for_give_up(mut ending: watch::Receiver<PlayStop>) {
+    if ending.wait_for(|ending| *ending == PlayStop::GiveUp).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Tells the host which plays may begin, and to stop early. Each message waits until the host has
+/// read earlier ones, so the caller must not wait for this future alone.
+async fn forward_changes(
+    canceller: Canceller,
+    mut ending: watch::Receiver<PlayStop>,
+    mut through: watch::Receiver<Through>,
+) -> Infallible {
+    loop {
+        tokio::select! {
             Ok(()) = through.changed() => {
                 let Through { play, lost } = through.borrow_and_update().clone();
                 canceller.go(play, lost).await;
@@ -182,18 +210,14 @@ async fn run_order(
             Ok(()) = ending.changed() => {
                 let now = *ending.borrow_and_update();
                 match now {
-                    PlayStop::Not => {}
+                    PlayStop::Not | PlayStop::GiveUp => {}
                     PlayStop::AfterTask => canceller.cancel(false).await,
                     PlayStop::Now => canceller.cancel(true).await,
-                    PlayStop::GiveUp => break Err(SshError::Lost("not waited for any longer".to_owned())),
                 }
             }
+            else => std::future::pending().await,
         }
-    };
-    while let Ok(event) = events.try_recv() {
-        heard.event(event).await;
     }
-    reply
 }
 
 /// The text of a failed connection's error, with the action that helps the user.
@@ -348,5 +372,63 @@ impl PlayContext {
     /// is dropped.
     pub async fn send(&self, told: PlayRunEvent) {
         let _nobody_listens = self.tell.send(told).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::TestPlay;
+    use super::*;
+    use remoor_exec::wire::{Hello, PROTO, frame};
+    use std::io::Write;
+    use tokio::task::yield_now;
+    use tokio::time::timeout;
+
+    /// A generous limit, because other tests may use the machine.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Starts an executor that sends these replies and reads nothing. It ends after the file is
+    /// removed.
+    async fn start_deaf_executor(replies: &[Reply]) -> (Session, tempfile::NamedTempFile) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let hello = Hello { proto: PROTO, ..Hello::default() };
+        file.write_all(frame::PREFACE).unwrap();
+        for reply in [&Reply::Hello(hello)].into_iter().chain(replies) {
+            file.write_all(&frame::encode_reply(reply).unwrap()).unwrap();
+        }
+        let script = "cat \"$1\"; while [ -e \"$1\" ]; do sleep 0.1; done";
+        let mut program: Vec<OsString> = ["sh", "-c", script, "sh"].into_iter().map(OsString::from).collect();
+        program.push(file.path().into());
+        (start_local(&program).await.unwrap(), file)
+    }
+
+    fn reader_of(play: &TestPlay) -> EventReader {
+        let (shared, tally) = (play.shared.clone(), RecapCounter::default());
+        EventReader { host: "w1".to_owned(), shared, tally, any: false, may_end_all: false }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_reads_nothing_does_not_hold_up_the_third_request_to_stop() {
+        let mut play = TestPlay::new("- hosts: all\n  tasks: [{ping: }]\n", "w1 ansible_connection=local\n");
+        // The order does not fit into the pipe, and more answers follow than the queue holds.
+        let order = ExecutorOrder::Play(PlayOrder { plan: vec![0; 1 << 20], ..(*play.shared.order).clone() });
+        let ask = |id| Reply::Ask { id, request: br#""end""#.to_vec() };
+        let event = Reply::Event { event: br#"{"event":"task-start","i":1,"name":"x","item":null}"#.to_vec() };
+        let replies: Vec<Reply> = (1..=5).map(ask).chain([event]).collect();
+        let (mut session, _file) = start_deaf_executor(&replies).await;
+        let (mut heard, mut service) = (reader_of(&play), play.service("w1"));
+        let (ending, through) = (play.ending.subscribe(), play.through.subscribe());
+        let run = run_order(&mut session, order, &mut heard, &ending, &through, &mut service);
+        let stop = async {
+            assert!(matches!(play.events.recv().await, Some(PlayRunEvent::TaskStart { .. })));
+            for stop in [PlayStop::AfterTask, PlayStop::Now, PlayStop::GiveUp] {
+                play.ending.send_replace(stop);
+                for _ in 0..100 {
+                    yield_now().await;
+                }
+            }
+        };
+        let (reply, ()) = timeout(LONG, async { tokio::join!(run, stop) }).await.expect("the run has to end");
+        assert!(matches!(reply, Err(SshError::Lost(why)) if why.contains("not waited for")));
     }
 }

@@ -110,4 +110,6 @@ pub enum Connection {
 }
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;

@@ -1,0 +1,73 @@
+//! A prepared play for tests of its controller. The tests send what a lying host would send.
+
+use super::delegate::ControllerService;
+use super::events::PlayRunEvent;
+use super::host::PlayContext;
+use super::run::{PlayStop, Progress, Through};
+use super::{PlayRequest, PreparedPlay, prepare};
+use remoor_exec::wire::PlayOrder;
+use remoor_playbook::Plan;
+use std::sync::Arc;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
+
+pub struct TestPlay {
+    _dir: TempDir,
+    pub prepared: PreparedPlay,
+    pub shared: PlayContext,
+    pub ending: watch::Sender<PlayStop>,
+    pub through: watch::Sender<Through>,
+    pub events: mpsc::Receiver<PlayRunEvent>,
+    pub progress: mpsc::UnboundedReceiver<(String, Progress)>,
+}
+
+impl TestPlay {
+    /// The play has begun its first part. No host of it can be reached over SSH.
+    pub fn new(playbook: &str, inventory: &str) -> Self {
+        let dir = TempDir::new().unwrap();
+        std::fs::write(dir.path().join("site.yml"), playbook).unwrap();
+        std::fs::write(dir.path().join("inv"), inventory).unwrap();
+        let inventory = vec![dir.path().join("inv").display().to_string()];
+        let playbook = dir.path().join("site.yml");
+        let request = PlayRequest { playbook, inventory, forks: 1, ..PlayRequest::default() };
+        let prepared = prepare(request).unwrap_or_else(|faults| panic!("{faults:?}"));
+        let (tell, events) = mpsc::channel(64);
+        let (sender, progress) = mpsc::unbounded_channel();
+        let order = PlayOrder {
+            plan: Vec::new(),
+            name: "site.yml".to_owned(),
+            run_id: "r1".to_owned(),
+            tags: Vec::new(),
+            check: false,
+            force: false,
+            through: None,
+            lost: Vec::new(),
+        };
+        let ending = watch::Sender::new(PlayStop::Not);
+        let shared = PlayContext {
+            once: Arc::default(),
+            limits: Arc::default(),
+            values: Arc::default(),
+            remote: Ok(None),
+            order: Arc::new(order),
+            connections: Arc::clone(&prepared.connections),
+            diff: false,
+            ending: ending.subscribe(),
+            tell,
+            progress: sender,
+        };
+        let through = watch::Sender::new(Through { play: 0, lost: Vec::new() });
+        Self { _dir: dir, prepared, shared, ending, through, events, progress }
+    }
+
+    /// The plan of the host with this name.
+    pub fn plan(&self, host: &str) -> Arc<Plan> {
+        let host = self.prepared.hosts.iter().find(|one| one.name == host);
+        Arc::clone(&host.expect("a host of the play").plan)
+    }
+
+    /// Answers the requests of this host.
+    pub fn service<'h>(&self, host: &'h str) -> ControllerService<'h> {
+        ControllerService::new(host, self.plan(host), self.shared.clone(), self.through.subscribe())
+    }
+}
