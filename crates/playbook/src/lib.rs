@@ -32,8 +32,8 @@ pub use compile::{
 };
 pub use delegate::{
     ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer,
-    FetchRequest, FetchTarget, HostValues, IncomingFile, OnceAnswer, OtherValues, SharedValues, plan_delegated,
-    plan_fetch, read_request,
+    FetchRequest, FetchTarget, HostValues, IncomingFile, OnceAnswer, OtherValues, RequestLimits, RequestedTask,
+    SharedValues, TaskOccurrence, plan_delegated, plan_fetch, read_request,
 };
 pub use facts::gather;
 pub use lang::hosts::{InventoryNames, LOCAL, Selected};

@@ -8,18 +8,20 @@
 use super::events::PlayRunEvent;
 use super::host::{self, EVENTS, FOREVER, PlayContext};
 use super::run::{PlayStop, Through};
+use super::throttle::HostPermit;
 use remoor_exec::ssh::{Canceller, Session, SshError};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
 use remoor_playbook::{
     ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest,
-    IncomingFile, OnceAnswer, Plan, SharedNames, plan_delegated, plan_fetch, read_request,
+    IncomingFile, OnceAnswer, Plan, RequestLimits, RequestedTask, SharedNames, Task, TaskOccurrence, plan_delegated,
+    plan_fetch, read_request,
 };
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each
@@ -36,15 +38,17 @@ pub(super) struct ControllerService<'h> {
     shared: PlayContext,
     /// Open sessions by host, with and without sudo.
     sessions: BTreeMap<(String, bool), Session>,
-    /// The tasks and items that the host has requested and may not request again.
-    requested: BTreeSet<(u32, Option<usize>)>,
+    /// How often the host has requested each task and item.
+    requested: BTreeMap<TaskOccurrence, u32>,
+    /// The task that the host was chosen to run for all hosts (`run_once`).
+    turn: Option<u32>,
     requests: u32,
     /// How far the hosts may run, and the hosts that failed.
     through: watch::Receiver<Through>,
     /// The file that the host is sending.
     fetched: Option<IncomingFile>,
-    /// Held while the host runs a task with `throttle`.
-    permit: Option<OwnedSemaphorePermit>,
+    /// The task with `throttle` that the host may run.
+    permit: HostPermit,
     /// The names that the host may read of other hosts, once it has asked for them.
     readable: Option<Option<SharedNames>>,
 }
@@ -62,18 +66,24 @@ enum Event {
 }
 
 impl<'h> ControllerService<'h> {
-    pub fn new(host: &'h str, plan: Arc<Plan>, shared: PlayContext, through: watch::Receiver<Through>) -> Self {
-        let (sessions, requested) = (BTreeMap::new(), BTreeSet::new());
+    pub fn new(
+        host: &'h str,
+        plan: Arc<Plan>,
+        shared: PlayContext,
+        through: watch::Receiver<Through>,
+        permit: HostPermit,
+    ) -> Self {
         Self {
             host,
             plan,
             shared,
-            sessions,
-            requested,
+            sessions: BTreeMap::new(),
+            requested: BTreeMap::new(),
+            turn: None,
             requests: 0,
             through,
             fetched: None,
-            permit: None,
+            permit,
             readable: None,
         }
     }
@@ -102,7 +112,7 @@ impl<'h> ControllerService<'h> {
     }
 
     /// The answer to a request. The error is the reason why the request is not allowed.
-    async fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, String> {
+    pub async fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, String> {
         self.requests += 1;
         if self.requests > REQUESTS_MAX {
             return Err(format!("more than {REQUESTS_MAX} requests to the controller"));
@@ -110,31 +120,31 @@ impl<'h> ControllerService<'h> {
         let plan = Arc::clone(&self.plan);
         match read_request(&plan, request).map_err(|e| e.to_string())? {
             ControllerRequest::Delegate(request) => self.delegate(request).await,
-            ControllerRequest::Turn(task) => {
+            ControllerRequest::Turn(requested) => {
+                let task = self.check_begun(requested)?;
                 let mut ending = self.shared.ending.clone();
                 let answer = tokio::select! {
                     biased;
                     _ = ending.wait_for(|ending| *ending != PlayStop::Not) => OnceAnswer::Stopped,
                     answer = self.shared.once.take_turn(self.host, &task.place) => answer,
                 };
+                self.turn = (answer == OnceAnswer::Run).then_some(task.id);
                 Ok(answer.encode())
             }
-            ControllerRequest::Result { task, content } => {
+            ControllerRequest::Result { requested, content } => {
+                let task = self.check_begun(requested)?;
+                self.turn = None;
                 let why = self.shared.once.publish(self.host, &task.place, content)?;
                 Ok(serde_json::to_vec(&why).unwrap_or_default())
             }
-            ControllerRequest::Begin(task) => {
-                self.permit = None;
-                let mut ending = self.shared.ending.clone();
-                self.permit = tokio::select! {
-                    biased;
-                    _ = ending.wait_for(|ending| *ending != PlayStop::Not) => None,
-                    permit = self.shared.limits.acquire(task) => permit,
-                };
-                Ok(Vec::new())
+            ControllerRequest::Begin(requested) => {
+                let task = self.check_begun(requested)?;
+                let ending = self.shared.ending.clone();
+                let refused = self.permit.begin(&self.shared.limits, (requested.play, task), ending).await;
+                refused.map_or(Ok(Vec::new()), Err)
             }
             ControllerRequest::End => {
-                self.permit = None;
+                self.permit.end_task();
                 Ok(Vec::new())
             }
             ControllerRequest::Share(mut values) => {
@@ -162,6 +172,31 @@ impl<'h> ControllerService<'h> {
         }
     }
 
+    /// The requested task. The error is the reason why the host may not request it yet.
+    fn check_begun<'p>(&self, requested: RequestedTask<'p>) -> Result<&'p Task, String> {
+        match requested.play <= self.through.borrow().play {
+            true => Ok(requested.task),
+            false => Err(format!("the task {} of a play that has not begun", requested.task.id)),
+        }
+    }
+
+    /// Counts a request for a task. The error is the reason why the host may not request it now.
+    fn admit(&mut self, limits: &RequestLimits) -> Result<(), String> {
+        let task = limits.occurrence.task;
+        if limits.once && self.turn != Some(task) {
+            return Err(format!("the task {task}, which it was not chosen to run"));
+        }
+        if limits.throttled && !self.permit.allows(task) {
+            return Err(format!("the task {task}, which it may not begin yet"));
+        }
+        let times = self.requested.entry(limits.occurrence.clone()).or_default();
+        *times += 1;
+        if *times > limits.times_max {
+            return Err(format!("the task {task} was requested again, after {} times", limits.times_max));
+        }
+        Ok(())
+    }
+
     /// Begins to store a file of the host. The error is the reason why the request is not allowed.
     async fn fetch(&mut self, request: FetchRequest) -> Result<FetchAnswer, String> {
         self.fetched = None;
@@ -175,9 +210,7 @@ impl<'h> ControllerService<'h> {
             Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
             Err(e) => return Ok(FetchAnswer::Failed(e.to_string())),
         };
-        if !target.repeatable && !self.requested.insert((target.task, target.item)) {
-            return Err(format!("the file of the task {} was sent again", target.task));
-        }
+        self.admit(&target.limits)?;
         let opened = tokio::task::spawn_blocking(move || IncomingFile::open(target, size, sha1)).await;
         match opened.map_err(|e| e.to_string())? {
             Ok((file, answer)) => {
@@ -212,9 +245,7 @@ impl<'h> ControllerService<'h> {
             Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
             Err(e) => return Ok(e.answer()),
         };
-        if !task.repeatable && !self.requested.insert((task.task, task.item)) {
-            return Err(format!("the delegated task {} was requested again", task.task));
-        }
+        self.admit(&task.limits)?;
         let host = task.host.clone();
         Ok(match self.run(task).await {
             Ok(answer) => answer,
@@ -299,21 +330,66 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// A task has a limit of hosts only in a play of several hosts.
+    const TWO_HOSTS: &str = "w1 ansible_connection=local\nw2 ansible_connection=local\nd1\n";
+
+    /// The request to run a task without a loop on another host.
+    fn delegate(task: u32) -> Vec<u8> {
+        json!({"delegate": {"task": task, "item": null, "state": {}}}).to_string().into_bytes()
+    }
+
     #[tokio::test]
     async fn a_host_that_requests_too_much_is_stopped() {
         let tasks = "- hosts: w1\n  tasks:\n    - {command: 'true', delegate_to: d1}\n    \
-                     - {command: 'true', delegate_to: d1, retries: 2}\n    - {command: id}\n";
+                     - {command: 'true', delegate_to: d1, retries: 2}\n    - {command: id}\n    \
+                     - {command: 'true', delegate_to: d1, retries: 9999}\n";
         let play = TestPlay::new(tasks, "w1 ansible_connection=local\nd1\n");
-        let mut delegated = play.service("w1");
-        let request =
-            |task: u32| json!({"delegate": {"task": task, "item": null, "state": {}}}).to_string().into_bytes();
+        let mut service = play.service("w1");
         let text = |answer: Result<Vec<u8>, String>| String::from_utf8(answer.unwrap()).unwrap();
-        assert!(text(delegated.answer(&request(1)).await).contains("delegated to d1: "));
-        assert!(delegated.answer(&request(1)).await.unwrap_err().contains("requested again"));
-        assert!(delegated.answer(&request(3)).await.unwrap_err().contains("is not delegated"));
-        for _ in delegated.requests..REQUESTS_MAX {
-            text(delegated.answer(&request(2)).await);
+        assert!(text(service.answer(&delegate(1)).await).contains("delegated to d1: "));
+        assert!(service.answer(&delegate(1)).await.unwrap_err().contains("requested again"));
+        assert!(service.answer(&delegate(3)).await.unwrap_err().contains("is not delegated"));
+        for _ in 0..3 {
+            text(service.answer(&delegate(2)).await);
         }
-        assert!(delegated.answer(&request(2)).await.unwrap_err().contains("more than 20000 requests"));
+        assert!(service.answer(&delegate(2)).await.unwrap_err().contains("requested again, after 3 times"));
+        service.requests = REQUESTS_MAX - 2;
+        while service.requests < REQUESTS_MAX {
+            text(service.answer(&delegate(4)).await);
+        }
+        assert!(service.answer(&delegate(4)).await.unwrap_err().contains("more than 20000 requests"));
+    }
+
+    #[tokio::test]
+    async fn a_host_delegates_tasks_for_all_hosts_only_in_its_turn() {
+        let tasks = "{command: id, run_once: true, delegate_to: d1}, {command: id, throttle: 1, delegate_to: d1}";
+        let text = format!("- hosts: w1,w2\n  tasks: [{tasks}]\n");
+        let play = TestPlay::new(&text, TWO_HOSTS);
+        let mut service = play.service("w1");
+        assert!(service.answer(&delegate(1)).await.unwrap_err().contains("not chosen to run"));
+        assert!(service.answer(&delegate(2)).await.unwrap_err().contains("may not begin yet"));
+        service.answer(br#"{"turn": 1}"#).await.unwrap();
+        service.answer(&delegate(1)).await.unwrap();
+        service.answer(br#"{"begin": 2}"#).await.unwrap();
+        service.answer(&delegate(2)).await.unwrap();
+        service.answer(br#""end""#).await.unwrap();
+        assert!(service.answer(&delegate(2)).await.unwrap_err().contains("may not begin yet"));
+    }
+
+    #[tokio::test]
+    async fn a_host_begins_only_tasks_of_plays_that_have_begun() {
+        let tasks = "{command: id, throttle: 1}, {command: id, run_once: true}";
+        let text = format!("- hosts: w1\n  tasks: [{{ping: }}]\n- hosts: w1,w2\n  tasks: [{tasks}]\n");
+        let play = TestPlay::new(&text, TWO_HOSTS);
+        let mut service = play.service("w1");
+        let result = json!({"result": {"task": 3, "content": {}}});
+        for request in [json!({"begin": 2}), json!({"turn": 3}), result] {
+            let refused = service.answer(request.to_string().as_bytes()).await.unwrap_err();
+            assert!(refused.contains("has not begun"), "{request}: {refused}");
+        }
+        play.through.send_replace(Through { play: 1, lost: Vec::new() });
+        for request in [json!({"begin": 2}), json!("end"), json!({"turn": 3})] {
+            service.answer(request.to_string().as_bytes()).await.unwrap();
+        }
     }
 }

@@ -9,9 +9,10 @@ use super::recap::{Counted, Recap, RecapCounter};
 use super::run::{PlayStop, Progress, Through};
 use super::run_once::RunOnceResults;
 use super::shared_values::HostVariablesOfRun;
-use super::throttle::TaskLimits;
+use super::throttle::{HostPermit, TaskLimits};
 use remoor_exec::ssh::{Canceller, Remote, Session, SshError, start_local};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
+use remoor_playbook::Plan;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -115,12 +116,15 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
         shared: shared.clone(),
         tally: RecapCounter::default(),
         any: false,
-        may_end_all: host.plan.may_end_all(),
+        plan: Arc::clone(&host.plan),
+        permit: HostPermit::default(),
     };
     let Through { play, lost } = through.borrow_and_update().clone();
     let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
-    let mut delegated = ControllerService::new(&host.name, Arc::clone(&host.plan), shared.clone(), through.clone());
+    let (own, permit) = (Arc::clone(&host.plan), heard.permit.clone());
+    let mut delegated = ControllerService::new(&host.name, own, shared.clone(), through.clone(), permit);
     let reply = run_order(&mut session, order, &mut heard, &ending, &through, &mut delegated).await;
+    heard.permit.end_task();
     tokio::join!(session.close(), delegated.close());
     heard.end(reply)
 }
@@ -259,8 +263,9 @@ struct EventReader {
     tally: RecapCounter,
     /// Whether a task was started on the host.
     any: bool,
-    /// Whether a failure of the host may end the play for all hosts.
-    may_end_all: bool,
+    plan: Arc<Plan>,
+    /// The task with `throttle` that the host may run.
+    permit: HostPermit,
 }
 
 /// The events of the executor that are reported to the user.
@@ -297,6 +302,10 @@ impl EventReader {
             Event::Task(done) => self.task_event(*done, false),
             Event::Handler(done) => self.task_event(*done, true),
             Event::PlayEnd { play } => {
+                // A host that lies may report the end of a play often, or of any play.
+                if !self.plan.plays.iter().any(|known| known.index == play) || !self.permit.complete_play(play) {
+                    return;
+                }
                 let _nobody_waits = self.shared.progress.send((host, Progress::Played(play)));
                 return;
             }
@@ -363,7 +372,7 @@ impl EventReader {
             (None, true) => (HostState::Cancelled, stopped),
             (None, false) => (HostState::Done, None),
         };
-        HostResult { state, recap, message, failure, owed, fatal: is("fatal") && self.may_end_all }
+        HostResult { state, recap, message, failure, owed, fatal: is("fatal") && self.plan.may_end_all() }
     }
 }
 
@@ -404,7 +413,14 @@ mod tests {
 
     fn reader_of(play: &TestPlay) -> EventReader {
         let (shared, tally) = (play.shared.clone(), RecapCounter::default());
-        EventReader { host: "w1".to_owned(), shared, tally, any: false, may_end_all: false }
+        EventReader {
+            host: "w1".to_owned(),
+            shared,
+            tally,
+            any: false,
+            plan: play.plan("w1"),
+            permit: HostPermit::default(),
+        }
     }
 
     #[tokio::test]
@@ -430,5 +446,22 @@ mod tests {
         };
         let (reply, ()) = timeout(LONG, async { tokio::join!(run, stop) }).await.expect("the run has to end");
         assert!(matches!(reply, Err(SshError::Lost(why)) if why.contains("not waited for")));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_play_counts_once_and_ends_the_permit() {
+        let text = "- hosts: all\n  tasks: [{command: id, throttle: 1}]\n";
+        let mut play = TestPlay::new(text, "w1 ansible_connection=local\nw2 ansible_connection=local\n");
+        let mut heard = reader_of(&play);
+        let mut service = play.service_with("w1", heard.permit.clone());
+        service.answer(br#"{"begin": 1}"#).await.unwrap();
+        let end = |play: u32| Reply::Event { event: format!(r#"{{"event":"play-end","play":{play}}}"#).into_bytes() };
+        for reported in [0, 0, 7, 0] {
+            heard.event(end(reported)).await;
+        }
+        let mut other = play.service("w2");
+        timeout(LONG, other.answer(br#"{"begin": 1}"#)).await.expect("the permit has to be free").unwrap();
+        assert!(matches!(play.progress.try_recv(), Ok((_, Progress::Played(0)))));
+        assert!(play.progress.try_recv().is_err(), "other ends are not reported");
     }
 }

@@ -4,6 +4,7 @@ use super::delegate::ControllerService;
 use super::events::PlayRunEvent;
 use super::host::PlayContext;
 use super::run::{PlayStop, Progress, Through};
+use super::throttle::HostPermit;
 use super::{PlayRequest, PreparedPlay, prepare};
 use remoor_exec::wire::PlayOrder;
 use remoor_playbook::Plan;
@@ -68,6 +69,11 @@ impl TestPlay {
 
     /// Answers the requests of this host.
     pub fn service<'h>(&self, host: &'h str) -> ControllerService<'h> {
-        ControllerService::new(host, self.plan(host), self.shared.clone(), self.through.subscribe())
+        self.service_with(host, HostPermit::default())
+    }
+
+    /// Like `service`, with the permit that the reader of the host's events shares.
+    pub fn service_with<'h>(&self, host: &'h str, permit: HostPermit) -> ControllerService<'h> {
+        ControllerService::new(host, self.plan(host), self.shared.clone(), self.through.subscribe(), permit)
     }
 }

@@ -8,7 +8,7 @@
 //! of the host can choose only a file below the directory that the task names.
 
 use super::{
-    ControllerLink, ControllerView, DelegatedRequest, DelegationError, EvaluatedTask, Request, evaluate, may_repeat,
+    ControllerLink, ControllerView, DelegatedRequest, DelegationError, EvaluatedTask, Request, RequestLimits, evaluate,
 };
 use crate::modules::{self, ModuleResult, TaskOutcome};
 use crate::os::atomic_fs;
@@ -45,10 +45,7 @@ pub struct FetchRequest {
 /// The place of a fetched file on the controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchTarget {
-    pub task: u32,
-    pub item: Option<usize>,
-    /// Whether the run may request this task or item again.
-    pub repeatable: bool,
+    pub limits: RequestLimits,
     /// The directory that the task names. It may be a link of the user.
     pub base: PathBuf,
     /// The file below `base`, which must not be reached through links.
@@ -93,7 +90,7 @@ pub fn plan_fetch(
         return Err(failed(format!("the file is larger than {} MiB", FETCHED_MAX >> 20)));
     }
     let is_fetch = |task: &Task| task.module == FETCH;
-    let EvaluatedTask { play, task, scope, item, .. } =
+    let EvaluatedTask { play, task, scope, limits, .. } =
         evaluate(plan, request.task, controller, (&is_fetch, "the task fetches no file"))?;
     let (args, trace) = with_trace(|| variable_scope::args(&scope, task));
     if trace.unknown {
@@ -104,15 +101,7 @@ pub fn plan_fetch(
     let own = frame.scope(play, task);
     let place = Place { scope: &scope, own: &own, directory, home };
     let (base, file) = place.find(task, &args, &plan.host).map_err(failed)?;
-    let repeatable = may_repeat(plan, task);
-    Ok(FetchTarget {
-        task: task.id,
-        item,
-        repeatable,
-        base,
-        file,
-        validate: read_flag(&args, "validate_checksum", true),
-    })
+    Ok(FetchTarget { limits, base, file, validate: read_flag(&args, "validate_checksum", true) })
 }
 
 fn read_flag(args: &Map<String, Value>, name: &str, default: bool) -> bool {

@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub(super) struct TaskPath<'p> {
     pub play: &'p Play,
     pub task: &'p Task,
+    /// Whether the task is a handler, or is reached through one.
+    pub in_handler: bool,
     includes: Vec<OpenedInclude<'p>>,
 }
 
@@ -32,13 +34,14 @@ impl<'p> TaskPath<'p> {
         plan.plays.iter().find_map(|play| {
             let mut includes = Vec::new();
             let sections = play.sections.iter().find_map(|steps| find_in_steps(steps, id, &mut includes));
+            let in_handler = sections.is_none();
             let task = sections.or_else(|| {
                 play.handlers.iter().find_map(|handler| match handler.task.id == id {
                     true => Some(&handler.task),
                     false => find_in_choices(&handler.task, (&handler.choices, &handler.refused), id, &mut includes),
                 })
             })?;
-            Some(Self { play, task, includes })
+            Some(Self { play, task, in_handler, includes })
         })
     }
 
@@ -52,8 +55,16 @@ impl<'p> TaskPath<'p> {
     ///
     /// The includes are evaluated with the present values. If a task of an include changes a value
     /// that the include itself depends on, the task fails.
-    pub fn open(&self, frame: &mut VariableScope, layers: &[Map<String, Value>]) -> Result<(), DelegationError> {
+    ///
+    /// Returns, for each include with a loop, the index of the first item with these variables, and
+    /// the number of such items.
+    pub fn open(
+        &self,
+        frame: &mut VariableScope,
+        layers: &[Map<String, Value>],
+    ) -> Result<Vec<(usize, usize)>, DelegationError> {
         let mut layers = layers.iter();
+        let mut opened = Vec::new();
         for include in &self.includes {
             let task = include.task;
             let place = format!("{}:{}", task.place.file, task.place.line);
@@ -71,11 +82,15 @@ impl<'p> TaskPath<'p> {
                     }
                     let items = items.map_err(|e| failed(&format!("loop: {e}")))?;
                     let same = |index: &usize| items.get(*index) == layer.get(&repeat.var);
-                    let mut known = (0..items.len()).filter(same);
-                    let known = known.find_map(|index| {
-                        Some(variable_scope::item_layer(repeat, &items, index)).filter(|known| known.json() == *layer)
-                    });
-                    Some(known.ok_or_else(|| failed("its loop has other items than on the host"))?)
+                    let mut known = (0..items.len())
+                        .filter(same)
+                        .map(|index| (index, variable_scope::item_layer(repeat, &items, index)));
+                    let known = known.find(|(_, known)| known.json() == *layer);
+                    let (index, known) = known.ok_or_else(|| failed("its loop has other items than on the host"))?;
+                    // These keywords make the variables of equal items different.
+                    let differ = repeat.index_var.is_some() || repeat.extended;
+                    opened.push((index, if differ { 1 } else { (0..items.len()).filter(same).count() }));
+                    Some(known)
                 }
             };
             let inner = layer.clone().map_or_else(|| scope.clone(), |layer| scope.with_layer(layer));
@@ -89,7 +104,7 @@ impl<'p> TaskPath<'p> {
             frame.params.extend(layer.map(Arc::new));
         }
         match layers.next() {
-            None => Ok(()),
+            None => Ok(opened),
             Some(_) => {
                 Err(DelegationError::Forbidden("it has items of includes that do not lead to the task".to_owned()))
             }

@@ -14,6 +14,7 @@ mod fetch_file;
 mod include_chain;
 mod incoming_file;
 mod one_task;
+mod request_limits;
 mod run_once;
 mod shared_facts;
 mod throttle;
@@ -33,6 +34,7 @@ pub(crate) use fetch_file::FETCH;
 pub use fetch_file::{FetchAnswer, FetchRequest, FetchTarget, plan_fetch};
 use include_chain::TaskPath;
 pub use incoming_file::IncomingFile;
+pub use request_limits::{RequestLimits, TaskOccurrence};
 pub use run_once::OnceAnswer;
 pub(crate) use run_once::OnceResult;
 use serde::{Deserialize, Serialize};
@@ -98,17 +100,17 @@ pub enum ControllerRequest<'p> {
     Delegate(DelegatedRequest),
     /// The run waits until it is chosen to run this task, or until another host has its result.
     /// The answer is an `OnceAnswer`.
-    Turn(&'p Task),
+    Turn(RequestedTask<'p>),
     /// The result of a task that the run was chosen for. The answer is null, or the reason why the
     /// task fails, as JSON.
-    Result { task: &'p Task, content: Value },
+    Result { requested: RequestedTask<'p>, content: Value },
     /// A file of the host, see `plan_fetch`. The answer is a `FetchAnswer`.
     Fetch(FetchRequest),
     /// The next part of the file that was requested last. The answer is a `FetchAnswer`.
     Part(Vec<u8>),
     /// The run waits until it may begin this task, of which not too many may run at the same time.
     /// The answer says nothing.
-    Begin(&'p Task),
+    Begin(RequestedTask<'p>),
     /// The run has ended the task that it could begin. The answer says nothing.
     End,
     /// Values that other hosts may read. The answer is null, or the reason why the run fails, as
@@ -118,19 +120,34 @@ pub enum ControllerRequest<'p> {
     Others,
 }
 
-/// Reads a request of a run of `plan`. A request that the plan does not allow is an error.
+/// The task that a request is about.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestedTask<'p> {
+    /// The index of the play of the task.
+    pub play: u32,
+    pub task: &'p Task,
+}
+
+impl<'p> RequestedTask<'p> {
+    /// The task with this number, if `allowed` is true for it.
+    fn find(plan: &'p Plan, id: u32, allowed: impl Fn(&Task) -> bool) -> Option<Self> {
+        let TaskPath { play, task, .. } = TaskPath::find(plan, id)?;
+        allowed(task).then_some(Self { play: play.index, task })
+    }
+}
+
+/// Reads a request of a run of `plan`. A request that the plan does not allow is an error. The
+/// caller checks whether the play of the task has begun.
 pub fn read_request<'p>(plan: &'p Plan, request: &[u8]) -> Result<ControllerRequest<'p>, DelegationError> {
     let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("it is not readable: {e}"));
-    let once = |id: u32| TaskPath::find(plan, id).map(|path| path.task).filter(|task| task.hosts.once);
     let forbidden = || DelegationError::Forbidden("the task is not one that runs once".to_owned());
+    let once = |id: u32| RequestedTask::find(plan, id, |task| task.hosts.once).ok_or_else(forbidden);
     Ok(match serde_json::from_slice(request).map_err(unreadable)? {
         Request::Delegate(delegated) => ControllerRequest::Delegate(delegated),
-        Request::Turn(id) => ControllerRequest::Turn(once(id).ok_or_else(forbidden)?),
-        Request::Result { task, content } => {
-            ControllerRequest::Result { task: once(task).ok_or_else(forbidden)?, content }
-        }
+        Request::Turn(id) => ControllerRequest::Turn(once(id)?),
+        Request::Result { task, content } => ControllerRequest::Result { requested: once(task)?, content },
         Request::Begin(id) => {
-            let found = TaskPath::find(plan, id).map(|path| path.task).filter(|task| task.hosts.throttle > 0);
+            let found = RequestedTask::find(plan, id, |task| task.hosts.throttle > 0);
             let why = || DelegationError::Forbidden("the task has no `throttle`".to_owned());
             ControllerRequest::Begin(found.ok_or_else(why)?)
         }
@@ -166,16 +183,11 @@ pub struct DelegatedRequest {
 /// A task that the controller may run for a host.
 #[derive(Debug)]
 pub struct DelegatedTask {
-    pub task: u32,
-    /// The index of the item, if the task has a loop.
-    pub item: Option<usize>,
+    pub limits: RequestLimits,
     /// The host that runs the task: a host of the inventory, or `localhost`.
     pub host: String,
     /// The plan for that host.
     pub plan: Plan,
-    /// Whether a run may request this task or item again: the task has `retries` or `until`, or is
-    /// part of an include, or is a handler.
-    pub repeatable: bool,
 }
 
 /// The reason why the controller does not run a requested task.
@@ -226,7 +238,7 @@ pub fn plan_delegated(
 ) -> Result<DelegatedTask, DelegationError> {
     let failed = DelegationError::Failed;
     let runs_elsewhere = |task: &Task| task.runs_elsewhere();
-    let EvaluatedTask { play, task, mut state, scope, layer, item: index, .. } =
+    let EvaluatedTask { play, task, mut state, scope, layer, limits } =
         evaluate(plan, request, controller, (&runs_elsewhere, "the task is not delegated"))?;
     let delegation = task.hosts.delegation.clone().unwrap_or_default();
     let host = delegated_host(&scope, &delegation.to).map_err(failed)?.ok_or(DelegationError::Unknown)?;
@@ -240,13 +252,7 @@ pub fn plan_delegated(
     texts.extend(item.iter().filter_map(|item| serde_json::to_string(item).ok()));
     one.secrets = plan.secrets.restricted_to(&texts);
     one.delegated = Some(DelegatedRun { state: state.to_message(), item });
-    let repeatable = may_repeat(plan, task);
-    Ok(DelegatedTask { task: task.id, item: index, host, plan: one, repeatable })
-}
-
-/// Whether a run may request a task, or an item of it, several times.
-fn may_repeat(plan: &Plan, task: &Task) -> bool {
-    task.retry.until.is_some() || task.retry.retries.is_some() || one_task::runs_often(plan, task.id)
+    Ok(DelegatedTask { limits, host, plan: one })
 }
 
 /// A requested task, as the controller sees it with the values of the run.
@@ -257,9 +263,9 @@ struct EvaluatedTask<'p> {
     state: RunState,
     /// The scope of the task, with its item.
     scope: ExprScope,
-    /// The variables of the item, and its index.
+    /// The variables of the item.
     layer: Option<VarMap>,
-    item: Option<usize>,
+    limits: RequestLimits,
 }
 
 /// Evaluates the condition and the items of a requested task. Fails if the condition does not hold.
@@ -291,7 +297,7 @@ fn evaluate<'p>(
         frame.check();
     }
     frame.restore(&state);
-    path.open(&mut frame, &layers)?;
+    let opened = path.open(&mut frame, &layers)?;
     state.params = frame.state().params;
     let scope = frame.scope(play, task);
     let (layer, index) = match (&task.repeat, item) {
@@ -316,7 +322,8 @@ fn evaluate<'p>(
         Ok(Some(false)) => return Err(failed("the condition does not hold on the controller".to_owned())),
         Err((line, e)) => return Err(failed(format!("{}:{line}: when: {}", task.place.file, expr::explain(&e)))),
     }
-    Ok(EvaluatedTask { play, task, state, scope: inner, layer, item: index })
+    let limits = RequestLimits::new(&path, &inner, index, &opened);
+    Ok(EvaluatedTask { play, task, state, scope: inner, layer, limits })
 }
 
 /// The name of the host that `delegate_to` means. None: check mode cannot know it.

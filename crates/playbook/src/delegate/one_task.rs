@@ -14,18 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The functions of templates that read files of the playbook.
 const LOOKUPS: [&str; 3] = ["lookup", "query", "q"];
 
-/// Whether a run may reach the task several times: it is a handler, or part of an include.
-pub(super) fn runs_often(plan: &Plan, id: u32) -> bool {
-    fn is_reached_once(steps: &[PlanStep], id: u32) -> bool {
-        steps.iter().any(|step| match step {
-            PlanStep::Task(task) => task.id == id,
-            PlanStep::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().any(|part| is_reached_once(part, id)),
-            PlanStep::Include(_) => false,
-        })
-    }
-    !plan.plays.iter().any(|play| play.sections.iter().any(|steps| is_reached_once(steps, id)))
-}
-
 /// The task as its host runs it: the condition, the loop and the judgement of the result belong to
 /// the run that delegates it.
 pub(super) fn strip_rules(task: &Task) -> Task {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// Maximum number of rounds in which handlers notify handlers. After that many rounds they are
 /// assumed to notify each other without end.
-const ROUNDS_MAX: usize = 20;
+pub(crate) const ROUNDS_MAX: usize = 20;
 
 /// Whether a task changed something, so that it notifies its handlers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -265,12 +265,7 @@ impl<'a> Run<'a, '_> {
 
     /// Runs the module until the condition `until` holds or the allowed tries are used up.
     fn tries(&mut self, task: &'a Task, scope: &ExprScope) -> (TaskOutcome, Value) {
-        // The first try does not count as one of the `retries`.
-        let most = match (&task.retry.until, &task.retry.retries) {
-            (None, None) => 1,
-            (_, Some(retries)) => seconds(scope, Some(retries)).map_or(1, |d| d.as_secs() + 1).min(RETRIES_MAX),
-            (Some(_), None) => 4,
-        };
+        let most = max_attempts(task, scope);
         let delay = seconds(scope, task.retry.delay.as_ref()).unwrap_or(Duration::from_secs(5));
         let mut attempt = 0;
         loop {
@@ -436,6 +431,16 @@ impl<'a> Run<'a, '_> {
         while start.elapsed() < time && !self.cancel.is_stopped() {
             std::thread::sleep(Duration::from_millis(50).min(time.saturating_sub(start.elapsed())));
         }
+    }
+}
+
+/// Maximum number of times that a run tries a task.
+pub(crate) fn max_attempts(task: &Task, scope: &ExprScope) -> u64 {
+    // The first try does not count as one of the `retries`.
+    match (&task.retry.until, &task.retry.retries) {
+        (None, None) => 1,
+        (_, Some(retries)) => seconds(scope, Some(retries)).map_or(1, |d| d.as_secs() + 1).min(RETRIES_MAX),
+        (Some(_), None) => 4,
     }
 }
 

@@ -88,7 +88,7 @@ fn number(text: &str) -> u32 {
 fn a_node_can_request_only_delegated_tasks() {
     let state = json!({"registers": {"r": {"rc": 0, "stdout": "out"}}});
     let task = request(number("both"), Value::Null, state.clone()).unwrap();
-    assert_eq!((task.host.as_str(), task.repeatable), ("localhost", false));
+    assert_eq!((task.host.as_str(), task.limits.times_max), ("localhost", 1));
     for (id, why) in [(number("id"), "is not delegated"), (number("set_fact"), "is not delegated"), (999, "no task")] {
         let error = request(id, Value::Null, state.clone()).unwrap_err();
         assert!(matches!(error, DelegationError::Forbidden(_)) && error.to_string().contains(why), "{error}");
@@ -211,8 +211,45 @@ fn the_host_of_the_task_receives_only_what_the_task_reads() {
     let delegated = task.plan.delegated.unwrap();
     assert_eq!(delegated.state["registers"], json!({}));
     assert_eq!(delegated.state["facts"], json!({"ansible_hostname": "w1"}));
-    assert!(task.repeatable, "it has retries");
-    assert!(request(number("outer"), Value::Null, json!({"params": [make_layer("outer", "x")]})).unwrap().repeatable);
+}
+
+/// The plan of `site.yml`, which may include the file `more.yml`.
+fn plan_with_include(text: &str, more: &str) -> Plan {
+    let files = [("site.yml", text), ("more.yml", more)];
+    let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
+    let host = make_host("w1", &json!({"inventory_hostname": "w1", "group_names": []}));
+    let options = CompileOptions { delegates: true, ..CompileOptions::default() };
+    compile(&FileSet(files.into()), "site.yml", &host, &options).unwrap().plan
+}
+
+#[test]
+fn a_task_may_be_requested_as_often_as_its_plan_explains() {
+    let more = "- {command: 'run {{ outer | default(0) }}', delegate_to: db1}\n";
+    let limits = |text: &str, params: Value| {
+        let plan = plan_with_include(text, more);
+        let mut delegated = Vec::new();
+        plan.each_task(&mut |task| delegated.extend(task.hosts.delegation.is_some().then_some(task.id)));
+        let request = json!({"task": delegated[0], "item": null, "state": {"params": params}});
+        let limits = plan_request(&plan, &request, &|_| Some(Map::new())).unwrap().limits;
+        (limits.times_max, limits.occurrence.include_items)
+    };
+    let once = (1, Vec::new());
+    assert_eq!(limits("- hosts: all\n  tasks: [{command: id, delegate_to: db1}]\n", json!([])), once);
+    let retries = "- hosts: all\n  tasks: [{command: id, delegate_to: db1, retries: '{{ 1 + 2 }}'}]\n";
+    assert_eq!(limits(retries, json!([])).0, 4);
+    let until = "- hosts: all\n  tasks: [{command: id, delegate_to: db1, register: r, until: r.rc == 0}]\n";
+    assert_eq!(limits(until, json!([])).0, 4, "Ansible's default of 3 retries");
+    assert_eq!(limits("- hosts: all\n  tasks: [{include_tasks: more.yml}]\n", json!([])), once);
+    let looped = "{include_tasks: more.yml, loop: [x, y, x], loop_control: {loop_var: outer}}";
+    let text = format!("- hosts: all\n  tasks: [{looped}]\n");
+    assert_eq!(limits(&text, json!([make_layer("outer", "x")])), (2, vec![0]), "two equal items");
+    assert_eq!(limits(&text, json!([make_layer("outer", "y")])), (1, vec![1]));
+    let handler = |tasks: &str| {
+        let handlers = "[{name: h, command: id, delegate_to: db1}]";
+        limits(&format!("- hosts: all\n  tasks: [{tasks}{{ping: }}]\n  handlers: {handlers}\n"), json!([])).0
+    };
+    assert_eq!(handler("{meta: flush_handlers}, "), handler("") + 20, "a flush has 20 rounds");
+    assert!(handler("") < 200);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::delegation::{make_host, view};
 use super::*;
 use crate::{
-    ControllerLink, ControllerRequest, FetchAnswer, FetchRequest, FetchTarget, IncomingFile, plan_fetch, read_request,
+    ControllerLink, ControllerRequest, FetchAnswer, FetchRequest, FetchTarget, IncomingFile, RequestLimits,
+    TaskOccurrence, plan_fetch, read_request,
 };
 use serde_json::Value;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -104,7 +105,9 @@ fn a_host_cannot_choose_a_path_outside_of_the_destination() {
 
 fn target(dir: &Path, file: &str) -> FetchTarget {
     let (base, file) = (dir.to_owned(), PathBuf::from(file));
-    FetchTarget { task: 1, item: None, repeatable: false, base, file, validate: true }
+    let occurrence = TaskOccurrence { task: 1, item: None, include_items: Vec::new() };
+    let limits = RequestLimits { occurrence, times_max: 1, once: false, throttled: false };
+    FetchTarget { limits, base, file, validate: true }
 }
 
 fn sha1_of(text: &str) -> String {
