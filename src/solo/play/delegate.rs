@@ -118,7 +118,7 @@ impl<'h> ControllerService<'h> {
             return Err(format!("more than {REQUESTS_MAX} requests to the controller"));
         }
         let plan = Arc::clone(&self.plan);
-        match read_request(&plan, request).map_err(|e| e.to_string())? {
+        match read_request(&plan, self.shared.order.check, request).map_err(|e| e.to_string())? {
             ControllerRequest::Delegate(request) => self.delegate(request).await,
             ControllerRequest::Turn(requested) => {
                 let task = self.check_begun(requested)?;

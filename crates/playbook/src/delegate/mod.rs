@@ -137,15 +137,24 @@ impl<'p> RequestedTask<'p> {
 }
 
 /// Reads a request of a run of `plan`. A request that the plan does not allow is an error. The
-/// caller checks whether the play of the task has begun.
-pub fn read_request<'p>(plan: &'p Plan, request: &[u8]) -> Result<ControllerRequest<'p>, DelegationError> {
+/// caller checks whether the play of the task has begun. `check`: whether the run is in check mode.
+pub fn read_request<'p>(plan: &'p Plan, check: bool, request: &[u8]) -> Result<ControllerRequest<'p>, DelegationError> {
     let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("it is not readable: {e}"));
     let forbidden = || DelegationError::Forbidden("the task is not one that runs once".to_owned());
     let once = |id: u32| RequestedTask::find(plan, id, |task| task.hosts.once).ok_or_else(forbidden);
+    // Only a predicted task has an unknown result. Other hosts would not run tasks that read one.
+    let known = |mut content: Value| {
+        if !check && !plan.predicts_a_task() {
+            unknown::remove_from_wire(&mut content);
+        }
+        content
+    };
     Ok(match serde_json::from_slice(request).map_err(unreadable)? {
         Request::Delegate(delegated) => ControllerRequest::Delegate(delegated),
         Request::Turn(id) => ControllerRequest::Turn(once(id)?),
-        Request::Result { task, content } => ControllerRequest::Result { requested: once(task)?, content },
+        Request::Result { task, content } => {
+            ControllerRequest::Result { requested: once(task)?, content: known(content) }
+        }
         Request::Begin(id) => {
             let found = RequestedTask::find(plan, id, |task| task.hosts.throttle > 0);
             let why = || DelegationError::Forbidden("the task has no `throttle`".to_owned());
@@ -156,7 +165,7 @@ pub fn read_request<'p>(plan: &'p Plan, request: &[u8]) -> Result<ControllerRequ
             return Err(DelegationError::Forbidden("no other host reads its values".to_owned()));
         }
         Request::Share(values) => {
-            let mut values: SharedValues = serde_json::from_value(values).map_err(unreadable)?;
+            let mut values: SharedValues = serde_json::from_value(known(values)).map_err(unreadable)?;
             values.retain_allowed(plan);
             ControllerRequest::Share(values)
         }
@@ -438,6 +447,13 @@ impl Play {
 }
 
 impl Plan {
+    /// Whether a task may run in check mode although the run does not.
+    fn predicts_a_task(&self) -> bool {
+        let mut any = false;
+        self.each_task(&mut |task| any |= task.modes.check_mode.is_some());
+        any
+    }
+
     /// Whether the plan has a task that another host runs.
     pub fn delegates(&self) -> bool {
         self.plays.iter().any(Play::delegates)

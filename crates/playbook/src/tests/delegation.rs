@@ -64,7 +64,7 @@ fn plan_request(
     vars: &dyn Fn(&str) -> Option<Map<String, Value>>,
 ) -> Result<DelegatedTask, DelegationError> {
     let text = json!({"delegate": request}).to_string();
-    match read_request(plan, text.as_bytes())? {
+    match read_request(plan, false, text.as_bytes())? {
         ControllerRequest::Delegate(request) => plan_delegated(plan, request, &view(false, vars)),
         other => panic!("{other:?}"),
     }
@@ -94,7 +94,7 @@ fn a_node_can_request_only_delegated_tasks() {
         assert!(matches!(error, DelegationError::Forbidden(_)) && error.to_string().contains(why), "{error}");
     }
     for text in ["{", r#"{"delegate": 1}"#, r#"{"turn": 1}"#, r#"{"result": {"task": 1, "content": null}}"#] {
-        let error = read_request(&delegating_plan(), text.as_bytes()).unwrap_err();
+        let error = read_request(&delegating_plan(), false, text.as_bytes()).unwrap_err();
         assert!(matches!(error, DelegationError::Forbidden(_)), "{text}: {error}");
     }
 }
@@ -292,7 +292,7 @@ fn run_with_controller(dir: &Path, text: &str, files: &[(&str, &str)], check: bo
     let plan = compile_playbook(dir, text, files);
     let copy = plan.clone();
     let controller = ControllerLink::new(move |request| {
-        let Ok(ControllerRequest::Delegate(request)) = read_request(&copy, request) else {
+        let Ok(ControllerRequest::Delegate(request)) = read_request(&copy, false, request) else {
             panic!("{}", String::from_utf8_lossy(request));
         };
         let task = match plan_delegated(&copy, request, &view(check, &|_| Some(Map::new()))) {

@@ -31,7 +31,7 @@ fn request(plan: &Plan, facts: &Value) -> FetchRequest {
     plan.each_task(&mut |task| last = task.id);
     let state = json!({"facts": facts, "registers": {"r": {"stdout": facts["ansible_hostname"]}}});
     let text = json!({"fetch": {"task": last, "item": null, "state": state, "size": 3, "sha1": ""}}).to_string();
-    match read_request(plan, text.as_bytes()).unwrap() {
+    match read_request(plan, false, text.as_bytes()).unwrap() {
         ControllerRequest::Fetch(request) => request,
         other => panic!("{other:?}"),
     }
@@ -169,7 +169,7 @@ fn run_tasks(dir: &Path, text: &str, check: bool) -> Ran {
     let (copy, open, base) = (plan.clone(), Mutex::new(None::<IncomingFile>), dir.to_owned());
     let controller = ControllerLink::new(move |request| {
         let mut open = open.lock().unwrap();
-        let answer = match read_request(&copy, request).unwrap() {
+        let answer = match read_request(&copy, false, request).unwrap() {
             ControllerRequest::Fetch(request) => {
                 let (size, sha1) = (request.size, request.sha1.clone());
                 match plan_fetch(&copy, request, &view(false, &find_no_host), &base, None) {

@@ -27,7 +27,7 @@ fn run_both(dir: &Path, text: &str, change: impl Fn(&mut Value) + Send + Sync + 
         let (copy, results, change) = (plan.clone(), Arc::clone(&results), Arc::clone(&change));
         let controller = ControllerLink::new(move |request| {
             let mut results = results.lock().unwrap();
-            Ok(match read_request(&copy, request).unwrap() {
+            Ok(match read_request(&copy, false, request).unwrap() {
                 ControllerRequest::Turn(_) if copy.host == "w1" => OnceAnswer::Run.encode(),
                 ControllerRequest::Turn(_) => {
                     OnceAnswer::Known { host: "w1".to_owned(), content: results.remove(0) }.encode()
@@ -137,28 +137,30 @@ fn a_host_shares_only_what_it_may_set_and_others_may_read() {
     let mut plan = plan_of("w1", dir.path(), text);
     let all = json!({"w1": {}, "w2": {}});
     plan.shared.insert("hostvars".to_owned(), crate::SharedVar::new(all));
-    let request = |plan: &Plan| {
+    let request = |plan: &Plan, check: bool| {
         let own = json!({
             "facts": {"ansible_hostname": "w1", "ansible_kernel": "k", "fixed": "forged"},
-            "set": {"mine": 1, "hidden": 2, "fixed": "forged"},
+            "set": {"mine": [1, "\u{1}unknown", {"\u{1}unknown": true}], "hidden": 2, "fixed": "forged"},
         });
         let others = json!({
             "w1": {"set": {"given": 0}},
             "w2": {"set": {"given": 3, "fixed": "forged", "mine": 9}, "facts": {"ansible_host": "evil"}},
         });
         let text = json!({"share": {"own": own, "others": others}}).to_string();
-        read_request(plan, text.as_bytes()).map(|request| match request {
+        read_request(plan, check, text.as_bytes()).map(|request| match request {
             ControllerRequest::Share(values) => serde_json::to_value(values).unwrap(),
             other => panic!("{other:?}"),
         })
     };
-    assert!(request(&plan).unwrap_err().to_string().contains("no other host reads"));
+    assert!(request(&plan, false).unwrap_err().to_string().contains("no other host reads"));
     plan.shares = crate::SharedNames::find(&[&plan]);
     let expected = json!({
-        "own": {"facts": {"ansible_hostname": "w1"}, "set": {"mine": 1}},
+        "own": {"facts": {"ansible_hostname": "w1"}, "set": {"mine": [1, null, {}]}},
         "others": {"w2": {"facts": {}, "set": {"given": 3}}},
     });
-    assert_eq!(request(&plan).unwrap(), expected);
+    assert_eq!(request(&plan, false).unwrap(), expected, "only check mode has unknown values");
+    let predicted = request(&plan, true).unwrap();
+    assert_eq!(predicted["own"]["set"]["mine"], json!([1, "\u{1}unknown", {"\u{1}unknown": true}]));
     let unread = plan_of("w1", dir.path(), "- hosts: all\n  tasks:\n    - {set_fact: {mine: 1}}\n");
     assert_eq!(crate::SharedNames::find(&[&unread]), None);
 }

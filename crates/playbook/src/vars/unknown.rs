@@ -48,6 +48,19 @@ pub fn from_wire(value: &mut Value) {
     replace_text(value, WIRE_MARK, &MARK);
 }
 
+/// Removes the mark of messages. A value that it represents becomes null.
+pub fn remove_from_wire(value: &mut Value) {
+    match value {
+        Value::String(text) if text == WIRE_MARK => *value = Value::Null,
+        Value::Array(items) => items.iter_mut().for_each(remove_from_wire),
+        Value::Object(map) => {
+            map.shift_remove(WIRE_MARK);
+            map.values_mut().for_each(remove_from_wire);
+        }
+        _ => {}
+    }
+}
+
 fn replace_text(value: &mut Value, from: &str, to: &str) {
     match value {
         Value::String(text) if text == from => *text = to.to_owned(),
