@@ -82,6 +82,10 @@ pub(super) fn compile_with(
         let hint = "give it a `default`, or remove it and set the variable in the inventory";
         return Err(vec![Fault::error(playbook, 0, 0, message).hint(hint)]);
     }
+    if let Some(prompt) = prompts.iter().find(|prompt| prompt.hash.is_some()) {
+        let message = format!("`encrypt` of `{}` in `vars_prompt` is possible only with `remoor play`", prompt.name);
+        return Err(vec![Fault::error(playbook, 0, 0, message).hint("use the filter password_hash with a salt")]);
+    }
     let options = CompileOptions { tags, extra_vars, shared, modules, vault, ..CompileOptions::default() };
     playbook::compile(&fleet.files, playbook, &host_context, &options)
 }

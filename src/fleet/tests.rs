@@ -572,8 +572,7 @@ fn checks_read_the_large_variables_by_name_or_as_a_whole() {
     let rendered = |text: &str| {
         let file = format!("remoor: {{service: app}}\nfile:\n  {text}\n");
         let fleet = fleet(&[("checks/large.yml", &file)]);
-        let manifest = manifest_of(&fleet);
-        let checks = manifest.services.into_iter().flat_map(|service| service.checks);
+        let checks = manifest_of(&fleet).services.into_iter().flat_map(|service| service.checks);
         checks.filter(|check| check.file == "checks/large.yml").map(|check| check.text).collect::<String>()
     };
     for text in [
@@ -595,6 +594,7 @@ fn an_attempt_with_a_refused_task_is_rejected_before_it_begins_and_a_cleanup_has
     let (phase, why) = first_rejected_phase(&provision, &[]).unwrap();
     assert!(phase == Phase::Provision && why.contains("pacman"), "{why}");
     assert!(lint(&fleet(&[(down, refused)])).iter().any(|fault| !fault.warning && fault.message.contains("pacman")));
-    let asks = "- {hosts: all, vars_prompt: [{name: pw}], tasks: [{debug: }]}\n";
-    assert!(lint_output(&[(up, asks)]).contains("but a fleet can ask nobody"));
+    let asks = |keys: &str| format!("- {{hosts: all, vars_prompt: [{{{keys}}}], tasks: [{{debug: }}]}}\n");
+    assert!(lint_output(&[(up, &asks("name: pw"))]).contains("but a fleet can ask nobody"));
+    assert!(lint_output(&[(up, &asks("name: pw, default: x, encrypt: sha512_crypt"))]).contains("possible only with"));
 }

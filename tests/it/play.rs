@@ -362,14 +362,15 @@ fn read_screen(child: &Child, screen: &mut impl Read, mark: &str) -> String {
 
 #[test]
 fn variables_are_asked_for_at_a_terminal_and_have_defaults_without_one() {
-    let ground = Ground::new("    - {copy: {content: '{{ who }} {{ secret }}', dest: '{{ dir }}/x'}}\n");
+    let ground = Ground::new("    - {copy: {content: '{{ who }} {{ secret }} {{ pw }}', dest: '{{ dir }}/x'}}\n");
     let site = fs::read_to_string(ground.path("site.yml")).expect("site.yml");
-    let prompts = "  vars_prompt:\n    - {name: who, private: false, default: nobody}\n    - {name: secret, prompt: The secret, confirm: true}\n";
+    let prompts = "  vars_prompt:\n    - {name: who, private: false, default: nobody}\n    - {name: secret, prompt: The secret, confirm: true}\n    - {name: pw, default: word, encrypt: sha512_crypt, salt: abc}\n";
     ground.write("site.yml", &site.replacen("  tasks:", &format!("{prompts}  tasks:"), 1));
     let (code, _, talk) = ground.play(&["-e", "secret=given"]);
     assert_eq!(code, Some(0), "{talk}");
     assert!(talk.contains("nobody can be asked for `who`") && !talk.contains("`secret`"), "{talk}");
-    assert_eq!(fs::read_to_string(ground.path("x")).expect("x"), "nobody given");
+    let written = || fs::read_to_string(ground.path("x")).expect("x");
+    assert!(written().starts_with("nobody given $6$rounds=656000$abc$"), "{}", written());
 
     let vars = serde_json::json!({"remoor_state_dir": ground.path("state"), "dir": ground.dir.path()});
     ground.write("vars.json", &vars.to_string());
@@ -381,9 +382,8 @@ fn variables_are_asked_for_at_a_terminal_and_have_defaults_without_one() {
     let mut child = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script");
     let (mut keys, mut screen) = (child.stdin.take().expect("stdin"), child.stdout.take().expect("stdout"));
     let mut shown = String::new();
-    for (mark, answer) in
-        [("who [nobody]: ", "me\n"), ("The secret: ", "s3cret\n"), ("confirm The secret: ", "s3cret\n")]
-    {
+    let (secret, again) = (("The secret: ", "s3cret\n"), ("confirm The secret: ", "s3cret\n"));
+    for (mark, answer) in [("who [nobody]: ", "me\n"), secret, again, ("pw [word]: ", "\n")] {
         shown += &read_screen(&child, &mut screen, mark);
         keys.write_all(answer.as_bytes()).expect("the terminal reads");
     }
@@ -391,7 +391,7 @@ fn variables_are_asked_for_at_a_terminal_and_have_defaults_without_one() {
     drop(keys);
     assert!(child.bounded_wait().success(), "{shown}");
     assert!(!shown.contains("s3cret"), "{shown}");
-    assert_eq!(fs::read_to_string(ground.path("x")).expect("x"), "me s3cret");
+    assert!(written().starts_with("me s3cret $6$rounds=656000$abc$"), "{}", written());
 }
 
 #[test]

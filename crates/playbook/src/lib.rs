@@ -27,7 +27,7 @@ mod run;
 
 pub use backup::{UndoError, undo};
 pub use compile::{
-    CompileOptions, Compiled, HostContext, PromptAnswers, SPECIAL_TAGS, VarsPrompt, VaultAccess, compile,
+    CompileOptions, Compiled, HostContext, PromptAnswers, PromptHash, SPECIAL_TAGS, VarsPrompt, VaultAccess, compile,
     downgrade_undefined, outline, vars_prompts,
 };
 pub use delegate::{

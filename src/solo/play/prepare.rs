@@ -10,8 +10,8 @@ use crate::module_packer;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
 use remoor_playbook::{
-    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, PromptAnswers, SPECIAL_TAGS, SharedNames,
-    VaultAccess,
+    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, PromptAnswers, PromptHash, SPECIAL_TAGS,
+    SharedNames, VarsPrompt, VaultAccess,
 };
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
@@ -177,11 +177,36 @@ fn ask_prompts(
                 Some(answer).filter(|answer| !answer.is_empty() || prompt.default.is_none())
             }
         };
+        let failed = |message: String| vec![Fault::error(&shown, 0, 0, format!("`{}`: {message}", prompt.name))];
+        let answer = match &prompt.hash {
+            Some(hash) => hash_answer(hash, answer.or_else(|| usual_answer(&prompt))).map_err(failed)?,
+            None => answer,
+        };
         if let Some(answer) = answer {
             answers.entry(prompt.play).or_default().insert(prompt.name, answer.into());
         }
     }
     Ok(answers)
+}
+
+/// The default as a text.
+fn usual_answer(prompt: &VarsPrompt) -> Option<String> {
+    prompt.default.as_ref()?.as_str().map(str::to_owned)
+}
+
+/// Hashes an answer with the salt of the playbook, or with a random one.
+fn hash_answer(hash: &PromptHash, answer: Option<String>) -> Result<Option<String>, String> {
+    const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let Some(answer) = answer else { return Ok(None) };
+    let salt = match &hash.salt {
+        Some(salt) => salt.clone(),
+        None => {
+            let mut random = vec![0; hash.salt_size];
+            getrandom::fill(&mut random).map_err(|e| format!("no random salt: {e}"))?;
+            random.iter().map(|byte| char::from(DIGITS[usize::from(byte & 63)])).collect()
+        }
+    };
+    hash.hash(&answer, &salt).map(Some)
 }
 
 /// Loads the inventory. Without `--inventory`, it contains only this machine.

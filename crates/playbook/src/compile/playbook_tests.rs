@@ -239,7 +239,7 @@ fn prompted_variables_have_their_answers_or_defaults() {
     - {name: version, default: '{{ port }}'}
     - {name: out}
   tasks:
-    - copy: {dest: /out, content: '{{ user }} {{ version }} {{ out }} {{ target }}'}
+    - copy: {dest: /out, content: '{{ user }} {{ version }} {{ out }} {{ target }} {{ [enabled] }}'}
 - hosts: all
   vars_prompt: {name: user, default: other}
   tasks:
@@ -252,10 +252,12 @@ fn prompted_variables_have_their_answers_or_defaults() {
         prompts.iter().map(|p| (p.play, p.name.as_str(), p.text.as_str(), p.private, p.confirm)).collect();
     let user = (0, "user", "Who?", true, true);
     let version = (0, "version", "version", true, false);
-    assert_eq!(asked, [(0, "target", "target", false, false), user, version, (1, "user", "user", true, false)]);
+    let enabled = (0, "enabled", "enabled", true, false);
+    let (target, other) = ((0, "target", "target", false, false), (1, "user", "user", true, false));
+    assert_eq!(asked, [target, user, version, enabled, other]);
     assert_eq!(prompts[0].default, Some("db".into()));
     let answers = |target: &str| -> PromptAnswers {
-        let own = [("target", target), ("user", "{{ x }}")];
+        let own = [("target", target), ("user", "{% endraw %}{{ x }}")];
         [(0, own.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())].into()
     };
     let hosts = |answers: &PromptAnswers| outline(&set, "site.yml", &extra, answers, None).unwrap()[0].hosts.clone();
@@ -265,17 +267,24 @@ fn prompted_variables_have_their_answers_or_defaults() {
     let plan = compile(&set, "site.yml", &host(), &options).unwrap().plan;
     let made = crate::review(&plan, &Map::new(), &set, &[]).0;
     let content = |path: &str| String::from_utf8_lossy(&made[path].content).into_owned();
-    // An answer is no template, but a default is one. An extra variable takes precedence.
-    assert_eq!(content("/out"), "{{ x }} 80 given all");
+    // An answer is no template, but a default is one. An extra variable takes precedence. A default
+    // is a text, as if a person had entered it.
+    assert_eq!(content("/out"), "{% endraw %}{{ x }} 80 given all ['True']");
     assert_eq!(content("/second"), "other");
-    let wrong = "- hosts: all\n  vars_prompt:\n    - {prompt: a}\n    - {name: b, privat: false, encrypt: sha512_crypt}\n    - c\n";
+    let wrong =
+        "- hosts: all\n  vars_prompt:\n    - {prompt: a}\n    - {name: b, privat: false, encrypt: bcrypt}\n    - c\n";
     expect_test::expect![[r#"
+    - {name: enabled, default: yes}
         site.yml:3:7: an entry of `vars_prompt` needs the name of a variable as `name`
         site.yml:4:17: unknown option `privat` of vars_prompt
           hint: did you mean `private`?
-        site.yml:4:32: `encrypt` of vars_prompt is not part of the language
-          hint: use the filter password_hash with a salt
+        site.yml:4:41: the value `bcrypt` of `encrypt` of vars_prompt is not part of the language
+          hint: use sha512_crypt or sha256_crypt
         site.yml:5:7: `vars_prompt` takes a list of maps, found a text
     "#]]
     .assert_eq(&compile_faults(&[("site.yml", wrong)]));
 }
+    let hashed = "- {hosts: all, vars_prompt: [{name: pw, encrypt: sha256_crypt, salt: abc, salt_size: 4}]}\n";
+    let hash = vars_prompts(&files(&[("site.yml", hashed)]), "site.yml", &extra, None)[0].hash.clone().unwrap();
+    assert_eq!((hash.salt.as_deref(), hash.salt_size), (Some("abc"), 4));
+    assert!(hash.hash("secret", "abc").unwrap().starts_with("$5$rounds=535000$abc$"));

@@ -1,9 +1,12 @@
 //! `vars_prompt`: variables of a play that a person enters before the run.
 
 use super::{CompileOptions, Compiler, HostContext, VaultAccess, encrypted};
+use crate::filters::crypt_password;
+use crate::lang::python;
 use crate::lang::yaml::{SpannedData, SpannedNode};
-use crate::vars::var_map;
+use crate::vars::scope::plain_value;
 use remoor_model::{FileSet, did_you_mean};
+use remoor_vault::sealed_part;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -24,7 +27,30 @@ pub struct VarsPrompt {
     pub private: bool,
     /// Whether the value must be entered twice.
     pub confirm: bool,
+    /// How the value is hashed. None: the variable is the value itself.
+    pub hash: Option<PromptHash>,
 }
+
+/// How a value of `vars_prompt` is hashed (`encrypt`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromptHash {
+    /// Whether the hash is that of SHA-512, otherwise of SHA-256.
+    long: bool,
+    /// The salt of the playbook. None: it is random.
+    pub salt: Option<String>,
+    /// The length of a random salt.
+    pub salt_size: usize,
+}
+
+impl PromptHash {
+    /// Hashes a value. The error is a message.
+    pub fn hash(&self, value: &str, salt: &str) -> Result<String, String> {
+        crypt_password(self.long, value, salt, None)
+    }
+}
+
+/// The length of a salt if the playbook does not set it; the maximum of crypt(3).
+const SALT_SIZE: usize = 16;
 
 /// The keys of an entry of `vars_prompt`.
 const KEYS: [&str; 9] = ["name", "prompt", "default", "private", "confirm", "encrypt", "salt", "salt_size", "unsafe"];
@@ -60,8 +86,8 @@ impl Compiler<'_> {
             let entered = self.options.prompted.get(&prompt.play).and_then(|answers| answers.get(&prompt.name));
             // What a person enters is never a template.
             let entered = entered.map(|value| match value.as_str() {
-                Some(text) if var_map::has_markup(text) => json!(format!("{{% raw %}}{text}{{% endraw %}}")),
-                _ => value.clone(),
+                Some(text) => json!(encrypted::escape_markup(text)),
+                None => value.clone(),
             });
             (prompt.name, entered.or(prompt.default).unwrap_or(Value::Null))
         };
@@ -85,10 +111,7 @@ impl Compiler<'_> {
         };
         for (key, _) in pairs {
             let at = (key.line, key.column);
-            if key.text == "encrypt" {
-                let message = "`encrypt` of vars_prompt is not part of the language";
-                self.fault_hint(file, at, message, "use the filter password_hash with a salt");
-            } else if !KEYS.contains(&key.text.as_str()) {
+            if !KEYS.contains(&key.text.as_str()) {
                 let fault = self.fault(file, at, format!("unknown option `{}` of vars_prompt", key.text));
                 fault.hint = did_you_mean(&key.text, KEYS);
             }
@@ -101,14 +124,45 @@ impl Compiler<'_> {
         if let Some(default) = item.get("default") {
             self.check_markup(file, default);
         }
+        let hash = self.prompt_hash(file, item);
         let mut flag = |key: &str, usual: bool| item.get(key).map_or(usual, |value| self.boolean(file, key, value));
         Some(VarsPrompt {
             play: u32::try_from(index).unwrap_or(u32::MAX),
             private: flag("private", true),
             confirm: flag("confirm", false),
+            hash,
             text: item.get("prompt").and_then(SpannedNode::text).unwrap_or_else(|| name.clone()),
-            default: item.get("default").map(SpannedNode::json).filter(|default| !default.is_null()),
+            default: item.get("default").map(SpannedNode::json).filter(|default| !default.is_null()).map(as_text),
             name,
         })
+    }
+}
+
+impl Compiler<'_> {
+    /// The hash that the keys `encrypt`, `salt` and `salt_size` of an entry describe.
+    fn prompt_hash(&mut self, file: &str, item: &SpannedNode) -> Option<PromptHash> {
+        let node = item.get("encrypt").filter(|node| node.data != SpannedData::Null)?;
+        let kind = node.text().unwrap_or_default();
+        let long = match kind.as_str() {
+            "sha512_crypt" => true,
+            "sha256_crypt" => false,
+            _ => {
+                let message = format!("the value `{kind}` of `encrypt` of vars_prompt is not part of the language");
+                self.fault_hint(file, (node.line, node.column), message, "use sha512_crypt or sha256_crypt");
+                return None;
+            }
+        };
+        let size = item.get("salt_size").and_then(|size| size.json().as_u64());
+        let salt_size = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(SALT_SIZE).clamp(1, SALT_SIZE);
+        Some(PromptHash { long, salt: item.get("salt").and_then(SpannedNode::text), salt_size })
+    }
+}
+
+/// A default as if a person had entered it: a text. An encrypted default is opened later.
+fn as_text(default: Value) -> Value {
+    match &default {
+        Value::String(_) => default,
+        _ if sealed_part(&default).is_some() => default,
+        _ => python::text(&plain_value(&default)).map_or(default, Value::String),
     }
 }

@@ -68,28 +68,30 @@ fn password_hash(_: &mut State, v: Value, a: Args) -> FilterResult {
             "password_hash: a salt is required, because a random salt would change the account in each run; write password_hash('sha512', 'some.salt')",
         ));
     };
-    if salt.is_empty() || salt.len() > 16 || !salt.bytes().all(|b| b.is_ascii_alphanumeric() || b"./".contains(&b)) {
-        return Err(failure("password_hash: the salt must be 1 to 16 letters, digits, dots and slashes"));
-    }
     let rounds = match a.number("rounds")? {
-        None => {
-            if long {
-                ROUNDS.0
-            } else {
-                ROUNDS.1
-            }
-        }
-        Some(n) if (1000..=ROUNDS_MAX).contains(&n) => u32::try_from(n).unwrap_or(ROUNDS.0),
+        None => None,
+        Some(n) if (1000..=ROUNDS_MAX).contains(&n) => u32::try_from(n).ok(),
         Some(_) => return Err(failure(format!("password_hash: `rounds` must be 1000 to {ROUNDS_MAX}"))),
     };
-    let params = sha_crypt::Params::new(rounds).map_err(|e| failure(format!("password_hash: {e}")))?;
+    let hashed = crypt_password(long, &password, &salt, rounds);
+    Ok(hashed.map_err(|why| failure(format!("password_hash: {why}")))?.into())
+}
+
+/// Hashes a password as crypt(3) does, with SHA-512 if `long`, otherwise with SHA-256. None: the
+/// default number of rounds.
+pub fn crypt_password(long: bool, password: &str, salt: &str, rounds: Option<u32>) -> Result<String, String> {
+    if salt.is_empty() || salt.len() > 16 || !salt.bytes().all(|b| b.is_ascii_alphanumeric() || b"./".contains(&b)) {
+        return Err("the salt must be 1 to 16 letters, digits, dots and slashes".to_owned());
+    }
+    let rounds = rounds.unwrap_or(if long { ROUNDS.0 } else { ROUNDS.1 });
+    let params = sha_crypt::Params::new(rounds).map_err(|e| e.to_string())?;
     let (id, hashed) = if long {
         ("6", crypt64(&sha_crypt::sha512_crypt(password.as_bytes(), salt.as_bytes(), params), 21))
     } else {
         ("5", crypt64(&sha_crypt::sha256_crypt(password.as_bytes(), salt.as_bytes(), params), 10))
     };
     let shown = if rounds == 5000 { String::new() } else { format!("rounds={rounds}$") };
-    Ok(format!("${id}${shown}{salt}${hashed}").into())
+    Ok(format!("${id}${shown}{salt}${hashed}"))
 }
 
 /// Encodes a hash as crypt(3) does: the bytes in the order of crypt, six bits a digit, lowest bits

@@ -30,6 +30,7 @@ mod time;
 mod vocabulary;
 
 pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
+pub use digest::crypt_password;
 pub use jinja_tests::ENCRYPTED_TEXTS;
 pub use lookups::{KNOWN as LOOKUPS, LOOKUP_FILES, REFUSED as LOOKUPS_REFUSED, short_name};
 pub use methods::call as call_method;
