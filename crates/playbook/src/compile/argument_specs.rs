@@ -46,7 +46,7 @@ impl Compiler<'_> {
         // Reports nothing about a role in a dynamic include or with a condition, because the role
         // is perhaps never run.
         if !own.dynamic && own.keywords.when.is_empty() {
-            self.check_known_arguments(spec.get("options"), &place, own, from);
+            self.check_known_arguments(spec.get("options"), &place, own, params, from);
         }
         let task = self.validation_task(spec, entry, own, params);
         let context = Context { file: place, ..own.clone() };
@@ -91,13 +91,22 @@ impl Compiler<'_> {
         options: Option<&SpannedNode>,
         place: &str,
         own: &Context,
+        params: &Map<String, Value>,
         from: (&str, (u32, u32)),
     ) {
         let (file, at) = from;
+        // As in Ansible, an alias is read from the parameters only, and from no other variables.
+        let has_alias = |option: &SpannedNode| match option.get("aliases").map(SpannedNode::json) {
+            Some(Value::Array(aliases)) => {
+                aliases.iter().filter_map(Value::as_str).any(|alias| params.contains_key(alias))
+            }
+            _ => false,
+        };
         let role = own.role.as_ref().map(|role| role.name.clone()).unwrap_or_default();
         for (key, option) in options.and_then(SpannedNode::map).unwrap_or_default() {
             let says = format!("required by {place}:{}", key.line);
-            if option.get("required").is_some_and(|r| r.json() == true) && option.get("default").is_none() {
+            let required = option.get("required").is_some_and(|r| r.json() == true);
+            if required && option.get("default").is_none() && !has_alias(option) {
                 let message = format!("role `{role}` needs `{}`, which nothing sets", key.text);
                 let fault = Fault::error(file, at.0, at.1, message).hint(says.clone());
                 self.unmet.push(Unmet { name: key.text.clone(), fault, missing: true });
@@ -213,7 +222,7 @@ mod tests {
     use remoor_model::{Fault, FileSet};
     use serde_json::{Map, json};
 
-    const SPECS: &str = "argument_specs:\n  main:\n    options:\n      listen: {type: int, required: true}\n      mode: {choices: [a, b]}\n      size: {required: true, default: 3}\n";
+    const SPECS: &str = "argument_specs:\n  main:\n    options:\n      listen: {type: int, required: true, aliases: [address]}\n      mode: {choices: [a, b]}\n      size: {required: true, default: 3}\n";
 
     /// The compile errors of a play with the keywords `play`, which may run the role `r` that has
     /// the argument specs `SPECS`.
@@ -277,6 +286,8 @@ mod tests {
         assert_eq!(faults("  roles: [r]\n", &[]), missing);
         assert_eq!(faults("  roles: [r]\n", &[("listen", json!(1))]), "");
         assert_eq!(faults("  roles: [{role: r, listen: 1, mode: a}]\n", &[]), "");
+        assert_eq!(faults("  roles: [{role: r, address: 1}]\n", &[]), "", "an alias");
+        assert_eq!(faults("  roles: [r]\n", &[("address", json!(1))]), missing, "only parameters have aliases");
         let wrong = "2: role `r`: `mode` is `c`, not one of a, b\n";
         assert_eq!(faults("  roles: [{role: r, listen: 1, mode: c}]\n", &[]), wrong);
         assert_eq!(faults("  roles: [{role: r, listen: 1, mode: '{{ m }}'}]\n", &[("m", json!("c"))]), "");

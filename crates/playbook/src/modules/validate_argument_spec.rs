@@ -26,7 +26,12 @@ pub fn validate_argument_spec(call: &mut ModuleCall) -> ModuleResult {
         if !call.scope.knows(&name) || given.contains_key(&name) {
             continue;
         }
-        let (value, trace) = with_trace(|| expr::eval(call.scope, &name).and_then(|value| expr::to_json(&value)));
+        // A name such as `foo-bar` is no expression.
+        let read = || match call.scope.get(&name) {
+            Some(var) => Ok(call.scope.value(&name, var)),
+            None => expr::eval(call.scope, &name),
+        };
+        let (value, trace) = with_trace(|| read().and_then(|value| expr::to_json(&value)));
         match value {
             _ if trace.unknown => {
                 is_certain = false;

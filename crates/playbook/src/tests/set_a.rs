@@ -273,6 +273,16 @@ fn options_that_exclude_each_other_may_be_omitted() {
 }
 
 #[test]
+fn an_argument_whose_name_is_no_name_of_a_variable_is_not_evaluated() {
+    let dir = TempDir::new().unwrap();
+    let text = "- hosts: all\n  tasks:\n    - validate_argument_spec: {argument_spec: {foo-bar: {choices: [x]}}}\n";
+    let files = FileSet([("site.yml".to_owned(), text.as_bytes().to_vec())].into());
+    let host = super::delegation::make_host("w1", &json!({"foo-bar": "x", "foo": 5, "bar": 3, "hostvars": {}}));
+    let plan = compile(&files, "site.yml", &host, &CompileOptions::default()).unwrap().plan;
+    go(&plan, &options(dir.path())).assert_success();
+}
+
+#[test]
 fn options_that_are_not_there_are_refused_by_name() {
     for (task, want) in [
         ("copy: {src: a, dest: /b, decrypt: yes}", ""),
