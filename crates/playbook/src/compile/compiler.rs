@@ -67,6 +67,9 @@ pub(super) struct PlanParts {
     /// Indices in `layers` of the variables that list the other hosts of a play, and of settings of
     /// the run. The finished plan has only those of these variables that it reads.
     pub optional_layers: Vec<u32>,
+    /// Indices in `layers` of the parameters of roles that other roles include. The finished plan
+    /// has the names of those roles only if it reads them.
+    pub layers_with_parents: Vec<u32>,
     pub blobs: BTreeMap<String, Blob>,
     pub modules: BTreeMap<String, PythonModule>,
     /// The files of the fleet directory that lookups read.

@@ -162,7 +162,8 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let PlanParts { layers, optional_layers, blobs, modules, .. } = std::mem::take(&mut compiler.parts);
+    let PlanParts { layers, optional_layers, layers_with_parents, blobs, modules, .. } =
+        std::mem::take(&mut compiler.parts);
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -211,6 +212,13 @@ pub fn compile(
     for layer in optional_layers {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = needed_vars(&plan, &vars);
+    }
+    for layer in layers_with_parents {
+        let names = ["ansible_parent_role_names", "ansible_parent_role_paths"];
+        let own = &mut plan.layers[layer as usize];
+        let vars = names.iter().filter_map(|name| own.shift_remove_entry(*name)).collect();
+        let read = needed_vars(&plan, &vars);
+        plan.layers[layer as usize].extend(read);
     }
     let EncryptedContent { unknown, unopened, unopened_tasks, .. } = encrypted;
     Ok(Compiled { plan, warnings, refused, tags, unknown, unopened, unopened_tasks })

@@ -213,6 +213,24 @@ fn a_play_knows_its_roles_and_the_settings_of_the_run() {
 }
 
 #[test]
+/// The desired state of a fleet must not change because of variables that nobody reads.
+#[test]
+fn a_plan_has_the_parents_of_a_role_only_if_it_reads_them() {
+    let layers = |content: &str| {
+        let task = format!("- copy: {{dest: /parents, content: '{content}'}}\n");
+        let set = files(&[
+            ("site.yml", "- hosts: all\n  roles: [b]\n"),
+            ("roles/b/tasks/main.yml", "- include_role: {name: d}\n"),
+            ("roles/d/tasks/main.yml", &task),
+        ]);
+        let plan = compile(&set, "site.yml", &host(), &CompileOptions::default()).unwrap().plan;
+        serde_json::to_string(&plan.layers).unwrap()
+    };
+    assert!(!layers("{{ role_name }}").contains("ansible_parent_role"));
+    let read = layers("{{ ansible_parent_role_paths }}");
+    assert!(read.contains("ansible_parent_role_paths") && !read.contains("ansible_parent_role_names"), "{read}");
+}
+
 fn a_loop_over_files_needs_names_that_are_known_before_the_run() {
     let site = |terms: &str, key: &str| {
         format!("- hosts: all\n  tasks:\n    - debug: {{msg: '{{{{ item }}}}'}}\n      {key}: {terms}\n")

@@ -372,6 +372,9 @@ impl Compiler<'_> {
             magic.insert("ansible_parent_role_paths".into(), json!(dirs));
         }
         let params = self.layer(magic);
+        if !parents.is_empty() {
+            self.parts.layers_with_parents.extend(&params);
+        }
         let dependency = !asked.by_task && !context.needing.is_empty();
         match dependency {
             true => drop(self.current_play.roles.dependencies.insert(name.clone())),
