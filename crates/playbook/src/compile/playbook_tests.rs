@@ -178,7 +178,7 @@ fn a_play_knows_its_roles_and_the_settings_of_the_run() {
         dest: /settings
         content: '{{ [ansible_version.major, ansible_diff_mode, ansible_forks, ansible_run_tags, ansible_skip_tags, ansible_inventory_sources, ansible_config_file is none, ansible_limit is defined] }}'
     - copy: {dest: '/{{ item }}', content: '{{ item }}'}
-      with_file: [one.txt, '{{ second }}.txt']
+      with_file: [one.txt, '{{ second }}.txt', it's.txt]
       vars: {second: two}
     - copy: {dest: '/host-{{ item }}', content: ''}
       with_inventory_hostnames: ['{{ more }}:!w2']
@@ -195,6 +195,7 @@ fn a_play_knows_its_roles_and_the_settings_of_the_run() {
         ("roles/e/tasks/main.yml", "[]"),
         ("files/one.txt", "first\n"),
         ("files/two.txt", "second\n"),
+        ("files/it's.txt", "third\n"),
     ]);
     let mut hosts = InventoryNames { hosts: ["w1", "w2", "w3"].map(str::to_owned).into(), ..InventoryNames::default() };
     hosts.limit = Some(["w1".to_owned()].into());
@@ -207,12 +208,23 @@ fn a_play_knows_its_roles_and_the_settings_of_the_run() {
     assert_eq!(content("/names"), format!(r#"[{listed}, {listed}, ["e"], ["a", "c", "e", "sub/b"]]"#));
     assert_eq!(content("/settings"), r#"[2, false, 5, ["all"], [], [], true, false]"#);
     assert_eq!(content("/parents"), r#"["sub/b"]"#);
-    assert_eq!([content("/first"), content("/second")], ["first", "second"]);
+    assert_eq!([content("/first"), content("/second"), content("/third")], ["first", "second", "third"]);
     let written: Vec<&String> = made.keys().filter(|path| path.starts_with("/host-")).collect();
     assert_eq!(written, ["/host-w1", "/host-w3"]);
 }
 
 #[test]
+fn the_variables_of_another_host_contain_the_version_of_ansible() {
+    let text = "- hosts: all\n  tasks: [{copy: {dest: /v, content: '{{ hostvars.w2.ansible_version.major }}'}}]\n";
+    let set = files(&[("site.yml", text)]);
+    let mut host = host();
+    host.vars.insert("hostvars".to_owned(), serde_json::json!({"w2": {}}));
+    let plan = compile(&set, "site.yml", &host, &CompileOptions::default()).unwrap().plan;
+    let (made, faults) = crate::review(&plan, &Map::new(), &set, &[]);
+    assert!(faults.is_empty(), "{faults:?}");
+    assert_eq!(made["/v"].content, b"2");
+}
+
 /// The desired state of a fleet must not change because of variables that nobody reads.
 #[test]
 fn a_plan_has_the_parents_of_a_role_only_if_it_reads_them() {
@@ -231,12 +243,14 @@ fn a_plan_has_the_parents_of_a_role_only_if_it_reads_them() {
     assert!(read.contains("ansible_parent_role_paths") && !read.contains("ansible_parent_role_names"), "{read}");
 }
 
+#[test]
 fn a_loop_over_files_needs_names_that_are_known_before_the_run() {
     let site = |terms: &str, key: &str| {
         format!("- hosts: all\n  tasks:\n    - debug: {{msg: '{{{{ item }}}}'}}\n      {key}: {terms}\n")
     };
     for (key, terms, want) in [
         ("with_file", "[gone.txt]", "`gone.txt` is not in the fleet directory"),
+        ("with_file", "['a''b\"c']", "contains both kinds of quotes"),
         ("with_file", "'{{ result.stdout }}'", "`with_file` must be known before the run"),
         ("with_inventory_hostnames", "'all[9]'", "the position is out of range"),
     ] {
@@ -256,6 +270,7 @@ fn prompted_variables_have_their_answers_or_defaults() {
     - {name: user, prompt: Who?, confirm: true}
     - {name: version, default: '{{ port }}'}
     - {name: out}
+    - {name: enabled, default: yes}
   tasks:
     - copy: {dest: /out, content: '{{ user }} {{ version }} {{ out }} {{ target }} {{ [enabled] }}'}
 - hosts: all
@@ -274,6 +289,10 @@ fn prompted_variables_have_their_answers_or_defaults() {
     let (target, other) = ((0, "target", "target", false, false), (1, "user", "user", true, false));
     assert_eq!(asked, [target, user, version, enabled, other]);
     assert_eq!(prompts[0].default, Some("db".into()));
+    let hashed = "- {hosts: all, vars_prompt: [{name: pw, encrypt: sha256_crypt, salt: abc, salt_size: 4}]}\n";
+    let hash = vars_prompts(&files(&[("site.yml", hashed)]), "site.yml", &extra, None)[0].hash.clone().unwrap();
+    assert_eq!((hash.salt.as_deref(), hash.salt_size), (Some("abc"), 4));
+    assert!(hash.hash("secret", "abc").unwrap().starts_with("$5$rounds=535000$abc$"));
     let answers = |target: &str| -> PromptAnswers {
         let own = [("target", target), ("user", "{% endraw %}{{ x }}")];
         [(0, own.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect())].into()
@@ -292,7 +311,6 @@ fn prompted_variables_have_their_answers_or_defaults() {
     let wrong =
         "- hosts: all\n  vars_prompt:\n    - {prompt: a}\n    - {name: b, privat: false, encrypt: bcrypt}\n    - c\n";
     expect_test::expect![[r#"
-    - {name: enabled, default: yes}
         site.yml:3:7: an entry of `vars_prompt` needs the name of a variable as `name`
         site.yml:4:17: unknown option `privat` of vars_prompt
           hint: did you mean `private`?
@@ -302,7 +320,3 @@ fn prompted_variables_have_their_answers_or_defaults() {
     "#]]
     .assert_eq(&compile_faults(&[("site.yml", wrong)]));
 }
-    let hashed = "- {hosts: all, vars_prompt: [{name: pw, encrypt: sha256_crypt, salt: abc, salt_size: 4}]}\n";
-    let hash = vars_prompts(&files(&[("site.yml", hashed)]), "site.yml", &extra, None)[0].hash.clone().unwrap();
-    assert_eq!((hash.salt.as_deref(), hash.salt_size), (Some("abc"), 4));
-    assert!(hash.hash("secret", "abc").unwrap().starts_with("$5$rounds=535000$abc$"));

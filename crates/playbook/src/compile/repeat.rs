@@ -127,11 +127,18 @@ impl Compiler<'_> {
         match short_key(key).as_str() {
             "with_file" => {
                 let names = self.known_texts(file, key, value, context);
-                let lookups = names.iter().map(|name| {
-                    let name = self.strip_root(name).replace('\\', "\\\\").replace('\'', "\\'");
-                    format!("{{{{ lookup('file', '{name}') }}}}")
-                });
-                let lookups: Vec<String> = lookups.collect();
+                let mut lookups = Vec::new();
+                for name in &names {
+                    // Quotes in a text of an expression can't be escaped.
+                    let name = self.strip_root(name);
+                    match (name.contains('\''), name.contains('"')) {
+                        (false, _) => lookups.push(format!("{{{{ lookup('file', '{name}') }}}}")),
+                        (true, false) => lookups.push(format!("{{{{ lookup('file', \"{name}\") }}}}")),
+                        (true, true) => {
+                            self.fault(file, at, format!("`{key}`: `{name}` contains both kinds of quotes"));
+                        }
+                    }
+                }
                 lookups.iter().for_each(|lookup| self.check_lookups(file, at, lookup));
                 Some(json!(lookups))
             }

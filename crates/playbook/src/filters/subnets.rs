@@ -11,7 +11,7 @@ pub const FILTERS: &[Filter] = &[
     filter("ipsubnet", &["query", "index"], ipsubnet),
     filter("nthhost", &["query"], nthhost),
     filter("next_nth_usable", &["offset"], |_, v, a| nth_usable(&v, offset(&a)?)),
-    filter("previous_nth_usable", &["offset"], |_, v, a| nth_usable(&v, -offset(&a)?)),
+    filter("previous_nth_usable", &["offset"], |_, v, a| nth_usable(&v, offset(&a)?.saturating_neg())),
     filter("ipmath", &["amount"], ipmath),
     filter("network_in_network", &["test"], |_, v, a| Ok(is_within(whole_range(&v), a.need("test")?).into())),
     filter("network_in_usable", &["test"], |_, v, a| Ok(is_within(usable_range_of(&v), a.need("test")?).into())),
@@ -90,7 +90,7 @@ fn ipsubnet(_: &mut State, v: Value, a: Args) -> FilterResult {
 fn network_above(one: IpNetwork, length: u32, index: Option<i128>) -> FilterResult {
     let width = bits(one.address);
     let index = index.unwrap_or(0);
-    if index > i128::from(width) + 1 - index || index < i128::from(length) - i128::from(width) {
+    if index.saturating_mul(2) > i128::from(width) + 1 || index < i128::from(length) - i128::from(width) {
         return Ok(false.into());
     }
     let chosen = i128::from(if index < 0 { width } else { length }) + index;
@@ -108,7 +108,10 @@ fn place_in_network(net: IpNetwork, query: &str) -> FilterResult {
         return Err(failure(format!("{net} is not in the subnet {}", outer.truncate())));
     }
     let place = (net.first() - outer.first()).checked_shr(net.host_bits()).unwrap_or(0);
-    Ok((place + 1).to_string().into())
+    // The place of the last address of `::/0` is the first number that needs 129 bits.
+    let counted =
+        place.checked_add(1).map_or_else(|| "340282366920938463463374607431768211456".to_owned(), |n| n.to_string());
+    Ok(counted.into())
 }
 
 fn nthhost(_: &mut State, v: Value, a: Args) -> FilterResult {
@@ -269,4 +272,31 @@ fn usable_range(_: &mut State, v: Value, _: Args) -> FilterResult {
     let all: Vec<Value> = (net.first()..=net.last()).map(|n| show(net.address_at(n)).into()).collect();
     let count = Value::from(all.len());
     Ok(Value::from_pairs([("usable_ips", Value::from(all)), ("number_of_ips", count)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::template::expr::render_text;
+    use crate::vars::scope::ExprScope;
+    use std::collections::BTreeSet;
+
+    /// Debug builds end on an overflow. Python's numbers have no limit.
+    #[test]
+    fn the_largest_numbers_do_not_overflow() {
+        let scope = ExprScope::new(Vec::new(), BTreeSet::new());
+        let least = i128::MIN;
+        for (text, expected) in [
+            (format!("'10.0.0.9/24' | ansible.utils.previous_nth_usable('{least}')"), "None"),
+            (format!("'10.0.0.9/24' | ansible.utils.next_nth_usable('{least}')"), "None"),
+            (format!("'10.0.0.9' | ansible.utils.ipsubnet(16, '{least}')"), "False"),
+            (format!("'10.0.0.9' | ansible.utils.ipsubnet(16, '{}')", i128::MAX), "False"),
+            (format!("'10.0.0.9/24' | ansible.utils.ipsubnet(26, '{least}')"), "False"),
+            (
+                "'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff' | ansible.utils.ipsubnet('::/0')".to_owned(),
+                "340282366920938463463374607431768211456",
+            ),
+        ] {
+            assert_eq!(render_text(&scope, &format!("{{{{ {text} }}}}")).unwrap(), expected, "{text}");
+        }
+    }
 }

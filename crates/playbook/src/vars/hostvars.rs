@@ -87,6 +87,7 @@ impl Object for SingleHostVars {
         }
         match self.vars.get(name) {
             Some(var) => Some(self.within.value(name, var)),
+            None if COMMON.contains(&name) => self.within.get(name).map(|var| self.within.value(name, var)),
             None if self.changes => Some(ask_a_run(name)),
             None => self.vars.asks_a_run(name).then(|| unknown_now(name)),
         }
