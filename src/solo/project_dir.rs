@@ -8,6 +8,7 @@ use remoor_host::files::Names;
 use remoor_model::Fault;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,9 @@ use std::path::{Path, PathBuf};
 const SIGNS: [&str; 3] = ["ansible.cfg", "roles", "remoor.yml"];
 /// Maximum number of directories above the playbook that are searched for the names in `SIGNS`.
 const CLIMB_MAX: usize = 3;
+/// Maximum depth of the directories of an inventory that are searched for programs. It is larger
+/// than the depth to which inventories are read.
+const PROGRAMS_DEPTH_MAX: usize = 32;
 /// Maximum size of `ansible.cfg` in bytes.
 const CONFIG_MAX: u64 = 1 << 20;
 
@@ -73,6 +77,37 @@ fn change_by_others(path: &Path, names: &Names) -> Option<String> {
         false => return None,
     };
     Some(format!("{writers} can write to {path} (mode {:04o})", meta.mode() & 0o7777))
+}
+
+/// The reason why a program in `path` must not be run: a user other than the caller and root can
+/// change it. `path` is a program, or a directory with programs, which the directory `dir` names.
+/// None: no such program exists.
+pub fn program_of_others(dir: &Path, path: &Path) -> Option<String> {
+    let names = Names::load();
+    let between = path.ancestors().skip(1).take_while(|above| above.starts_with(dir));
+    let all = [dir].into_iter().chain(path.parent()).chain(between);
+    let mut named = all.filter(|above| !above.as_os_str().is_empty());
+    let above = named.find_map(|above| change_by_others(above, &names));
+    find_program_of_others(path, above, &names, 0)
+}
+
+/// `above`: the reason why another user can replace `path`.
+fn find_program_of_others(path: &Path, above: Option<String>, names: &Names, depth: usize) -> Option<String> {
+    let meta = fs::metadata(path).ok()?;
+    let why = above.or_else(|| change_by_others(path, names));
+    if !meta.is_dir() {
+        return why.filter(|_| meta.is_file() && meta.mode() & 0o111 != 0 && begins_as_program(path));
+    }
+    let entries = fs::read_dir(path).ok().filter(|_| depth < PROGRAMS_DEPTH_MAX)?;
+    entries.flatten().find_map(|entry| find_program_of_others(&entry.path(), why.clone(), names, depth + 1))
+}
+
+/// Whether a file begins as those that are run as an inventory. On some file systems, each file is
+/// executable.
+fn begins_as_program(path: &Path) -> bool {
+    let mut first = [0; 4];
+    let read = fs::File::open(path).and_then(|file| file.take(4).read(&mut first));
+    read.is_ok() && (first.starts_with(b"#!") || first == *b"\x7fELF")
 }
 
 /// The user of this process, and the user who called sudo.
@@ -170,6 +205,32 @@ mod tests {
             fs::set_permissions(open, before).unwrap();
         }
         assert!(ansible_defaults(dir.path()).1.is_none(), "no file, no warning");
+    }
+
+    #[test]
+    fn programs_that_others_can_change_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let sources = dir.path().join("inventory");
+        fs::create_dir(&sources).unwrap();
+        let (program, text) = (sources.join("run.sh"), sources.join("hosts"));
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        fs::write(&text, "w1\n").unwrap();
+        set_mode(&sources, 0o755);
+        set_mode(&program, 0o755);
+        set_mode(&text, 0o666);
+        assert_eq!(program_of_others(dir.path(), &sources), None);
+        let all = [(dir.path(), 0o777, 0o700), (&sources, 0o777, 0o755), (&program, 0o757, 0o755)];
+        for (open, mode, before) in all {
+            set_mode(open, mode);
+            for path in [&sources, &program] {
+                let why = program_of_others(dir.path(), path);
+                assert!(why.is_some_and(|why| why.contains("all users can write to")), "{open:?} {path:?}");
+            }
+            set_mode(open, before);
+        }
+        set_mode(dir.path(), 0o777);
+        set_mode(&text, 0o777);
+        assert_eq!(program_of_others(dir.path(), &text), None, "it is no program");
     }
 
     #[test]

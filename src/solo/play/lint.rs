@@ -4,7 +4,7 @@
 use super::prepare::NOBODY;
 use super::{Login, PlayRequest, files, prepare};
 use crate::module_packer::ModulePolicy;
-use crate::solo::project_dir::{ansible_defaults, root_of};
+use crate::solo::project_dir::{ansible_defaults, program_of_others, root_of};
 use remoor_model::Fault;
 use remoor_playbook::{self as playbook, LOCAL, PromptAnswers, VaultAccess};
 use remoor_vault::Vault;
@@ -52,6 +52,9 @@ pub fn lint(dir: &Path, modules: ModulePolicy, strict: bool, vault: &Arc<Vault>)
         return vec![fault.hint("a fleet directory has remoor.yml; a playbook is a list of plays, each with `hosts`")];
     }
     let inventory = inventory(dir);
+    if let Some(fault) = inventory.iter().find_map(|source| open_program_fault(dir, source)) {
+        return vec![fault];
+    }
     let faults: BTreeSet<Fault> = playbooks
         .iter()
         .flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules, strict, vault))
@@ -183,6 +186,15 @@ fn plays(text: &str) -> bool {
     first.is_some_and(|line| line.trim_start().starts_with("- ")) && lines().any(has_key)
 }
 
+/// The error for an inventory that is a program which another user can change. Lint would run it,
+/// although the caller has named only the directory.
+fn open_program_fault(dir: &Path, source: &str) -> Option<Fault> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let why = program_of_others(dir, Path::new(source))?;
+    let fault = Fault::error(source, 0, 0, format!("this inventory is a program that is not run, because {why}"));
+    Some(fault.hint("see to it that only you can change the program and its directory (chmod go-w)"))
+}
+
 /// The inventory that `ansible.cfg` in `dir` names, or the one with a usual name. Empty: there is
 /// none.
 fn inventory(dir: &Path) -> Vec<String> {
@@ -197,6 +209,7 @@ fn inventory(dir: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     /// The faults of a directory with these files, one per line, with relative names.
     fn lint_text(files: &[(&str, &str)]) -> String {
@@ -243,6 +256,14 @@ mod tests {
             let said = lint_text(&[("ansible.cfg", cfg), (place, &hosts.replace(" port=80", "")), ("site.yml", &good)]);
             assert!(said.contains("`port`") && !said.contains("warning"), "{said}");
         }
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("site.yml"), &good).unwrap();
+        let (program, ran) = (dir.path().join("hosts"), dir.path().join("ran"));
+        fs::write(&program, format!("#!/bin/sh\n: > {}\n", ran.display())).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o777)).unwrap();
+        let faults = lint(dir.path(), ModulePolicy::Any, false, &Arc::default());
+        assert!(faults.len() == 1 && faults[0].message.contains("not run, because all users"), "{faults:?}");
+        assert!(!ran.exists());
         let said = lint_text(&[("hosts", "[other]\nh1\n"), ("site.yml", &good)]);
         assert!(said.lines().any(|line| line.ends_with(&format!("warning: {NOBODY}"))), "{said}");
     }
