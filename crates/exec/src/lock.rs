@@ -18,6 +18,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const POLL: Duration = Duration::from_millis(50);
+/// Pause of a session that waits for another one of its run, which needs only a moment.
+const SHORT_POLL: Duration = Duration::from_millis(5);
 /// Maximum time that the lock may be held without a record of a living holder. A new holder writes
 /// its record shortly after the flock, and the kernel releases the lock shortly after a process has
 /// died.
@@ -142,30 +144,42 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Takes the lock for `remoor play`, or fails immediately. Kills no process. Sessions of the
-    /// same run share the lock.
+    /// Takes the lock for `remoor play`, or fails if another run holds it. Kills no process.
+    /// Sessions of the same run share the lock.
+    ///
+    /// A session that begins or ends holds the lock for a moment without a valid record. It may be
+    /// one of the same run, so this function then tries again.
     pub fn take_for_play(state_dir: &Path, run: &str) -> Result<Self, LockError> {
         let file = open(state_dir).map_err(LockError::Io)?;
         let own = Holder::for_this_process(HolderKind::Play, None).map_err(LockError::Io)?;
         let own = Holder { run: Some(run.to_owned()), ..own };
-        let free = try_flock(&file).map_err(LockError::Io)?;
-        match read_record(&file) {
-            Some(holder) if !free && holder.belongs_to_run(run) => Self::share_with_run(file, holder, own),
-            Some(holder) if !free || holder.blocks_node() => Err(LockError::Held(Box::new(holder))),
-            None if !free => Err(LockError::Unnamed),
-            _ => {
-                let taken = Self::with_record(file, own.clone())?;
-                // From now on, other sessions of this run may share the lock.
-                share(&taken.file)?.then_some(taken).ok_or_else(|| LockError::Held(Box::new(own)))
+        let begun = Instant::now();
+        loop {
+            let free = try_flock(&file).map_err(LockError::Io)?;
+            let record = read_record(&file);
+            let blocks = record.as_ref().is_some_and(Holder::blocks_node);
+            let may_share = match &record {
+                Some(holder) if holder.belongs_to_run(run) && (blocks || !free) => true,
+                Some(holder) if blocks || !free && holder.process.is_alive() => {
+                    return Err(LockError::Held(Box::new(holder.clone())));
+                }
+                _ if free => {
+                    write_record(&file, Some(&own)).map_err(LockError::Io)?;
+                    true
+                }
+                _ => false,
+            };
+            // From now on, other sessions of this run may share the lock, too.
+            if may_share && share(&file)? {
+                if read_record(&file).is_none() {
+                    write_record(&file, Some(&own)).map_err(LockError::Io)?;
+                }
+                return Ok(Self { file: Arc::new(file), holder: own });
             }
-        }
-    }
-
-    /// Shares the lock with other sessions of the same run. The record of the first session stays.
-    fn share_with_run(file: File, holder: Holder, own: Holder) -> Result<Self, LockError> {
-        match share(&file)? {
-            true => Ok(Self { file: Arc::new(file), holder: own }),
-            false => Err(LockError::Held(Box::new(holder))),
+            if begun.elapsed() > UNNAMED_MAX {
+                return Err(record.map_or(LockError::Unnamed, |holder| LockError::Held(Box::new(holder))));
+            }
+            thread::sleep(SHORT_POLL);
         }
     }
 
@@ -272,7 +286,7 @@ fn open(state_dir: &Path) -> io::Result<File> {
 }
 
 /// Changes the lock into a lock that sessions of the same run share. False: another process took
-/// the lock before the change.
+/// the lock before the change, and the caller holds no lock any more.
 fn share(file: &File) -> Result<bool, LockError> {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(true),

@@ -253,3 +253,38 @@ fn sessions_of_one_run_share_the_node_and_exclude_others() {
     }
     RunLock::take_for_play(dir.path(), "r2").unwrap();
 }
+
+#[test]
+fn a_session_waits_while_another_one_of_its_run_begins() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = open(dir.path()).unwrap();
+    assert!(try_flock(&other).unwrap());
+    let own = Holder::for_this_process(HolderKind::Play, None).unwrap();
+    let dead = ProcessId { start: own.process.start + 1, ..own.process };
+    // The lock is held without a record, and then with the record of a run that was killed.
+    for record in [None, Some(Holder { run: Some("r0".to_owned()), process: dead, ..own.clone() })] {
+        write_record(&other, record.as_ref()).unwrap();
+        thread::scope(|scope| {
+            let taken = scope.spawn(|| RunLock::take_for_play(dir.path(), "r1"));
+            thread::sleep(POLL * 3);
+            assert!(!taken.is_finished());
+            write_record(&other, Some(&Holder { run: Some("r1".to_owned()), ..own.clone() })).unwrap();
+            assert!(share(&other).unwrap());
+            taken.join().unwrap().unwrap();
+        });
+        assert!(try_flock(&other).unwrap());
+    }
+}
+
+#[test]
+fn sessions_of_one_run_that_begin_and_end_together_share_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    for run in 0..20 {
+        let run = format!("r{run}");
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| drop(RunLock::take_for_play(dir.path(), &run).unwrap()));
+            }
+        });
+    }
+}
