@@ -215,14 +215,16 @@ fn a_locked_node_is_4_and_the_holder_is_named() {
     assert_eq!(ground.play(&["--force"]).0, Some(0));
 }
 
-/// Writes an inventory of three hosts. All are this machine, each with its own state directory.
-fn write_three_hosts(ground: &Ground) {
-    let hosts: String =
-        (1..=3).map(|i| format!("h{i} remoor_state_dir={} n={i}\n", ground.path(&format!("s{i}")).display())).collect();
-    ground.write("hosts", &format!("{hosts}[odd]\nh1\nh3\n"));
-}
-
 impl Ground {
+    /// Has an inventory of three hosts. All are this machine, each with its own state directory.
+    fn with_three_hosts() -> Self {
+        let ground = Self::new("");
+        let state = |i: u8| ground.path(&format!("s{i}")).display().to_string();
+        let hosts: String = (1..=3).map(|i| format!("h{i} remoor_state_dir={} n={i}\n", state(i))).collect();
+        ground.write("hosts", &format!("{hosts}[odd]\nh1\nh3\n"));
+        ground
+    }
+
     /// Plays a playbook on the three hosts. Returns the exit code, the lines that the hosts wrote
     /// into `log`, and the output.
     fn play_and_read_log(&self, playbook: &str, args: &[&str]) -> (Option<i32>, String, String) {
@@ -239,8 +241,7 @@ impl Ground {
 
 #[test]
 fn hosts_begin_each_play_together_in_batches_without_failed_hosts() {
-    let ground = Ground::new("");
-    write_three_hosts(&ground);
+    let ground = Ground::with_three_hosts();
     let log = "shell: 'echo {{ inventory_hostname }}.{{ x }} >> {{ dir }}/log'";
     let two = format!(
         "- {{name: one, hosts: all, serial: 1, vars: {{x: 1}}, tasks: [{{{log}}}, {{set_fact: {{kept: '{{{{ n }}}}'}}}}]}}\n\
@@ -280,8 +281,7 @@ fn hosts_begin_each_play_together_in_batches_without_failed_hosts() {
 
 #[test]
 fn localhost_is_this_machine_and_limits_are_patterns() {
-    let ground = Ground::new("");
-    write_three_hosts(&ground);
+    let ground = Ground::with_three_hosts();
     let both = "- {hosts: all, tasks: [{shell: 'echo all >> {{ dir }}/log'}]}\n- {hosts: localhost, tasks: [{shell: 'echo here >> {{ dir }}/log'}]}\n- {hosts: nobody, tasks: [{debug: {}}]}\n";
     let state = format!("remoor_state_dir={}", ground.path("own").display());
     let (code, log, text) = ground.play_and_read_log(both, &["-l", "h2", "-e", &state]);
@@ -396,8 +396,7 @@ fn variables_are_asked_for_at_a_terminal_and_have_defaults_without_one() {
 
 #[test]
 fn a_task_that_runs_once_gives_its_result_to_all_hosts_of_the_batch() {
-    let ground = Ground::new("");
-    write_three_hosts(&ground);
+    let ground = Ground::with_three_hosts();
     let text = "\
 - hosts: all
   gather_facts: no
@@ -437,11 +436,8 @@ fn a_task_that_runs_once_gives_its_result_to_all_hosts_of_the_batch() {
     assert_eq!(shown.matches("failed=1").count(), 1, "{shown}");
 }
 
-#[test]
-fn later_plays_read_what_other_hosts_have_set() {
-    let ground = Ground::new("");
-    write_three_hosts(&ground);
-    let text = "\
+/// Facts and variables that later plays read of other hosts.
+const SHARED: &str = "\
 - hosts: all
   gather_facts: no
   tasks:
@@ -462,17 +458,9 @@ fn later_plays_read_what_other_hosts_have_set() {
   tasks:
     - {shell: 'echo {{ given }} >> {{ dir }}/log'}
 ";
-    let (code, log, text) = ground.play_and_read_log(text, &["-f", "1"]);
-    let expected = "h1!h2!h3! from h1 out h1!h2!h3! from h1 out from h1 {{ mine }} True changed ";
-    assert_eq!((code, log.as_str()), (Some(0), expected), "{text}");
-}
 
-#[test]
-fn throttle_limits_the_hosts_that_run_a_task_at_the_same_time() {
-    let ground = Ground::new("");
-    write_three_hosts(&ground);
-    // Each host sees only itself in the task, although all hosts run at the same time.
-    let tasks = "\
+/// Each host sees only itself in the task, although all hosts run at the same time.
+const THROTTLED: &str = "\
 - hosts: all
   gather_facts: no
   tasks:
@@ -480,6 +468,13 @@ fn throttle_limits_the_hosts_that_run_a_task_at_the_same_time() {
       throttle: '{{ most }}'
       loop: [1, 2]
 ";
-    let (code, log, text) = ground.play_and_read_log(tasks, &["-e", "most=1"]);
-    assert_eq!((code, log.as_str()), (Some(0), "1 2 1 2 1 2 "), "{text}");
+
+#[test]
+fn hosts_read_what_others_have_set_and_wait_for_the_limit_of_a_task() {
+    let ground = Ground::with_three_hosts();
+    let shared = "h1!h2!h3! from h1 out h1!h2!h3! from h1 out from h1 {{ mine }} True changed ";
+    for (playbook, args, expected) in [(SHARED, ["-f", "1"], shared), (THROTTLED, ["-e", "most=1"], "1 2 1 2 1 2 ")] {
+        let (code, log, text) = ground.play_and_read_log(playbook, &args);
+        assert_eq!((code, log.as_str()), (Some(0), expected), "{text}");
+    }
 }
