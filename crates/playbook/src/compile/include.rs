@@ -91,6 +91,11 @@ impl Compiler<'_> {
         ];
         for (key, _) in node.map().unwrap_or_default() {
             let word = key.text.as_str();
+            if word == "register" && call.spec.name.starts_with("include_") {
+                let message = format!("`register` on {} sets no variable", call.spec.name);
+                self.warn(file, (key.line, key.column), message, "register the result of a task in the file");
+                continue;
+            }
             let looped = super::repeat::kind(word).is_some() && known.contains(&"loop");
             let own = word == call.key.text || all.contains(&word) || known.contains(&word) || looped;
             if !own && (super::module_specs::TASK_KEYS.contains(&word) || super::repeat::kind(word).is_some()) {

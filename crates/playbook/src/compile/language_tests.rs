@@ -150,6 +150,29 @@ fn keywords_that_mean_nothing_new_are_taken() {
 }
 
 #[test]
+fn what_has_no_effect_is_a_warning() {
+    let text = "\
+- hosts: all
+  vars: {größe: 1}
+  tasks:
+    - {include_tasks: a.yml, register: r}
+    - {debug: , loop_control: {label: x}}
+    - {yum: {name: x, lock_timeout: 30}}
+";
+    check_warnings(
+        &[("site.yml", text), ("a.yml", "- debug:\n")],
+        expect![[r#"
+            site.yml:2:10: warning: `größe` has letters beyond ASCII, so no template can read it
+              hint: rename the variable
+            site.yml:4:30: warning: `register` on include_tasks sets no variable
+              hint: register the result of a task in the file
+            site.yml:5:17: warning: `loop_control` without a loop has no effect
+              hint: remove it, or add a loop
+        "#]],
+    );
+}
+
+#[test]
 fn old_spellings_are_noted() {
     let text = "\
 - hosts: all

@@ -263,12 +263,12 @@ impl Compiler<'_> {
             SpannedData::Null => Map::new(),
             SpannedData::Map(pairs) => {
                 for (key, _) in pairs {
-                    if !is_name(&key.text) {
-                        self.fault(
-                            file,
-                            (key.line, key.column),
-                            format!("`{}` cannot be the name of a variable", key.text),
-                        );
+                    let (name, at) = (key.text.as_str(), (key.line, key.column));
+                    if !is_name(name) && is_name_in_python(name) {
+                        let message = format!("`{name}` has letters beyond ASCII, so no template can read it");
+                        self.warn(file, at, message, "rename the variable");
+                    } else if !is_name(name) {
+                        self.fault(file, at, format!("`{name}` cannot be the name of a variable"));
                     }
                 }
                 self.check_markup(file, node);
@@ -393,6 +393,11 @@ impl Compiler<'_> {
         }
         out
     }
+}
+
+/// Whether Ansible accepts the name of a variable.
+fn is_name_in_python(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_alphabetic() || c == '_') && text.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
 
 fn is_name(text: &str) -> bool {

@@ -10,7 +10,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("authorized_key", "validate_certs"),
     ("blockinfile", "encoding"),
     ("command", "warn"),
-    ("dnf", "installroot list lock_timeout install_repoquery"),
+    ("dnf", "installroot list install_repoquery"),
     ("find", "encoding"),
     ("gather_facts", "gather_timeout fact_path"),
     ("get_url", "use_netrc client_cert client_key ciphers use_gssapi"),
@@ -35,7 +35,7 @@ pub const REFUSED: &[(&str, &str)] = &[
          password_expire_warn profile role seuser ssh_key_passphrase",
     ),
     ("uri", "use_netrc client_cert client_key ciphers use_gssapi unix_socket"),
-    ("yum", "installroot list lock_timeout install_repoquery"),
+    ("yum", "installroot list install_repoquery"),
 ];
 /// Options that are rejected for all modules that take the attributes of a file.
 pub const REFUSED_OF_FILES: &str = "attributes attr";
