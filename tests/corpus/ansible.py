@@ -5,9 +5,17 @@ Reads `ansible.txt`: a repository, `role` or `playbook`, and a path on each line
 for each entry, asks `ansible-playbook --syntax-check` first, and lints what Ansible accepts. Prints
 the number of entries with each result, and the faults that most entries have. An entry is accepted
 in part if remoor would run it, but prints a warning about a task that fails if it is reached.
+Prints also the number of tasks without such a fault. A refused entry may have more faults than the
+lint reports, because names are looked up only after the tasks were read without a fault.
+
+`inventories.yml` has what the user of an entry must supply: variables without a default, groups of
+the inventory, and files. Without them a run of Ansible fails too, but only a run: a syntax check
+evaluates no template. The file may not hide a fault of remoor, so it has no variable that Ansible
+would not evaluate. A role of a collection finds its collection below `collections`.
 
 The content stays outside of this repository: `--source` names a directory that contains a checkout
-`OWNER+NAME` of each repository. Repositories that are missing are cloned into it.
+`OWNER+NAME` of each repository. Repositories that are missing are cloned into it. The script needs
+PyYAML, which Ansible needs too.
 """
 import argparse
 import collections
@@ -19,11 +27,18 @@ import re
 import shutil
 import subprocess
 
+import yaml
+
 HERE = pathlib.Path(__file__).resolve().parent
 # A lint that takes longer counts as refused, a syntax check as not accepted by Ansible.
 SECONDS_MAX = 300
 # The beginning of the warning about a task that a run might reach and that remoor cannot run.
 LATE = "this task fails if it is reached"
+# Keys of a play or a block that contain tasks.
+SECTIONS = ["tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"]
+# The part of a path that names a file of a role; and a line of a result: file, line, and text.
+INSIDE_ROLE = "/(tasks|handlers|defaults|vars|templates|meta)/.*"
+PLACE = r"(?!  )(\S+?)(?::(\d+):\d+)?: (.*)"
 
 
 def read_entries(path):
@@ -41,9 +56,9 @@ def clone(repository, source):
     return into
 
 
-def place_entry(entry, source, work):
-    """Returns the directory of an entry: a role with its siblings and a playbook that uses it, or
-    the directory of a playbook."""
+def place_entry(entry, source, work, supplied):
+    """Places an entry: a role with its siblings and a playbook that uses it, or a repository with a
+    playbook. Returns the directory, the playbook and the roles of the entry."""
     repository, kind, place = entry
     checkout = clone(repository, source)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{repository}/{place}")
@@ -51,17 +66,65 @@ def place_entry(entry, source, work):
     shutil.rmtree(into, ignore_errors=True)
     if kind == "playbook":
         shutil.copytree(checkout, into, symlinks=True, ignore_dangling_symlinks=True)
-        return name, (into / place).parent, pathlib.Path(place).name
+        directory = (into / place).parent
+        place_supplied(supplied, checkout, directory)
+        roles = [path.parent for path in directory.glob("roles/**/tasks")]
+        return name, directory, pathlib.Path(place).name, roles
     role = checkout / place
+    # Where a user puts the roles, so that a role finds its siblings by the names that it uses.
+    roles = into / "roles" / supplied.get("namespace", "")
     if place == ".":
-        shutil.copytree(role, into / "roles" / "it", symlinks=True)
+        copy_tree(role, roles / "it")
         role_name = "it"
     else:
-        shutil.copytree(role.parent, into / "roles", symlinks=True)
-        role_name = role.name
-    (into / "site.yml").write_text(f"- hosts: all\n  become: true\n  roles: [{role_name}]\n")
+        copy_tree(role.parent, roles)
+        role_name = os.path.join(supplied.get("namespace", ""), role.name)
+    place_collection(checkout, role, into)
+    names = [*supplied.get("roles_before", []), role_name]
+    (into / "site.yml").write_text(f"- hosts: all\n  become: true\n  roles: [{', '.join(names)}]\n")
     (into / "hosts").write_text("host1\n")
-    return name, into, "site.yml"
+    place_supplied(supplied, checkout, into)
+    return name, into, "site.yml", [into / "roles" / role for role in names]
+
+
+def copy_tree(origin, into):
+    """Copies a directory, and what its symlinks outside of the directory refer to."""
+    shutil.copytree(origin, into, symlinks=True, ignore=shutil.ignore_patterns(".git"))
+    for path in into.rglob("*"):
+        target = origin / path.relative_to(into)
+        if path.is_symlink() and not path.exists() and target.exists():
+            path.unlink()
+            (shutil.copytree if target.is_dir() else shutil.copy)(target, path)
+
+
+def place_collection(checkout, role, into):
+    """Installs the collection that contains a role beside the playbook, where Ansible finds the
+    siblings and plugins that the role refers to by their full names."""
+    for directory in [path for path in [role, *role.parents] if path.is_relative_to(checkout)]:
+        if (directory / "galaxy.yml").exists():
+            galaxy = yaml.safe_load((directory / "galaxy.yml").read_text()) or {}
+            if {"namespace", "name"} <= galaxy.keys():
+                collections = into / "collections" / "ansible_collections"
+                copy_tree(directory, collections / galaxy["namespace"] / galaxy["name"])
+            return
+
+
+def place_supplied(supplied, checkout, into):
+    """Writes what the user of an entry supplies: see `inventories.yml`."""
+    for path in supplied.get("without", []):
+        shutil.rmtree(into / path) if (into / path).is_dir() else (into / path).unlink()
+    for path, origin in supplied.get("from_checkout", {}).items():
+        (into / path).parent.mkdir(parents=True, exist_ok=True)
+        (copy_tree if (checkout / origin).is_dir() else shutil.copy)(checkout / origin, into / path)
+    for path, text in supplied.get("files", {}).items():
+        (into / path).parent.mkdir(parents=True, exist_ok=True)
+        (into / path).write_text(text)
+    if supplied.get("groups"):
+        groups = {group: {"hosts": {"host1": None}} for group in supplied["groups"]}
+        (into / "hosts").write_text(yaml.safe_dump({"all": {"children": groups}}))
+    if supplied.get("variables"):
+        (into / "host_vars").mkdir(exist_ok=True)
+        (into / "host_vars" / "host1.yml").write_text(yaml.safe_dump(supplied["variables"]))
 
 
 def run(command, directory):
@@ -74,16 +137,59 @@ def run(command, directory):
         return 124, "timeout"
 
 
+def find_tasks(node):
+    """The tasks of a list of tasks, blocks or plays, as YAML nodes."""
+    for task in node.value if isinstance(node, yaml.SequenceNode) else []:
+        if isinstance(task, yaml.MappingNode):
+            lists = [value for key, value in task.value if key.value in SECTIONS]
+            yield from (inner for value in lists for inner in find_tasks(value))
+            if not lists:
+                yield task
+
+
+def read_tasks(path):
+    """The first and the last line of each task in a file."""
+    if path.suffix not in [".yml", ".yaml"]:
+        return []
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        nodes = list(yaml.compose_all(path.read_text(), Loader=loader))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return []
+    tasks = [task for node in nodes for task in find_tasks(node)]
+    return [(task.start_mark.line + 1, task.end_mark.line + 1) for task in tasks]
+
+
+def count_tasks(directory, roles, lines):
+    """The number of tasks that are accepted, and of all tasks: those of the entry's roles, and of
+    each role or playbook in which the lint found something. A fault outside of a task, for example
+    in a template, counts as a task."""
+    found = [match.groups() for match in map(re.compile(PLACE).match, lines) if match]
+    files = {directory / file for file, _, _ in found}
+    named = {directory / re.sub(INSIDE_ROLE, "", file) for file, _, _ in found}
+    for part in [role / part for role in {*roles, *named} for part in ["tasks", "handlers"]]:
+        files.update(part.rglob("*.y*ml"))
+    tasks = {path: read_tasks(path) for path in files}
+    outside, refused = set(), set()
+    for file, line, text in found:
+        if not text.startswith("warning") or LATE in text:
+            at = int(line or 0)
+            around = [task for task in tasks[directory / file] if task[0] <= at <= task[1]]
+            (refused if around else outside).add((file, around[-1] if around else line))
+    total = sum(map(len, tasks.values())) + len(outside)
+    return total - len(refused) - len(outside), total
+
+
 def measure(arguments, entry):
-    name, directory, playbook = place_entry(entry, arguments.source, arguments.work)
+    supplied = arguments.supplied.get(f"{entry[0]} {entry[2]}", {})
+    name, directory, playbook, roles = place_entry(entry, arguments.source, arguments.work, supplied)
     inventory = ["-i", "hosts"] if (directory / "hosts").exists() else ["-i", "host1,"]
     code, text = run([arguments.ansible, *inventory, "--syntax-check", playbook], directory)
     if code != 0:
-        return name, "not accepted by Ansible", [text.strip()[-300:]]
+        return name, "not accepted by Ansible", [text.strip()[-300:]], (0, 0)
     code, text = run([arguments.remoor, "lint", "."], directory)
-    if code != 0:
-        return name, "refused", text.splitlines()
-    return name, "accepted in part" if LATE in text else "accepted whole", text.splitlines()
+    state = "refused" if code != 0 else "accepted in part" if LATE in text else "accepted whole"
+    return name, state, text.splitlines(), count_tasks(directory, roles, text.splitlines())
 
 
 def main():
@@ -93,25 +199,37 @@ def main():
     parser.add_argument("--remoor", default="remoor")
     parser.add_argument("--ansible", default="ansible-playbook")
     parser.add_argument("--list", type=pathlib.Path, default=HERE / "ansible.txt")
+    parser.add_argument("--inventories", type=pathlib.Path, default=HERE / "inventories.yml")
+    parser.add_argument("--only", default="", help="pattern of the entries that are measured")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     # Each program runs in the directory of its entry, so its path must be absolute.
     for name in ["remoor", "ansible"]:
-        path = shutil.which(getattr(arguments, name)) or parser.error(f"{getattr(arguments, name)} is not found")
+        path = shutil.which(getattr(arguments, name))
+        if path is None:
+            parser.error(f"{getattr(arguments, name)} is not found")
         setattr(arguments, name, os.path.abspath(path))
+    arguments.supplied = yaml.safe_load(arguments.inventories.read_text())
     entries = list(read_entries(arguments.list))
+    unknown = arguments.supplied.keys() - {f"{entry[0]} {entry[2]}" for entry in entries}
+    if unknown:
+        parser.error(f"{arguments.inventories} has entries that the list lacks: {sorted(unknown)}")
+    entries = [entry for entry in entries if re.search(arguments.only, " ".join(entry))]
     # Several entries share a repository, so all are cloned before the entries run side by side.
     for repository in sorted({entry[0] for entry in entries}):
         clone(repository, arguments.source)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         results = list(pool.map(lambda entry: measure(arguments, entry), entries))
-    states = collections.Counter(state for _, state, _ in results)
+    states = collections.Counter(state for _, state, _, _ in results)
     asked = max(len(results) - states["not accepted by Ansible"], 1)
     print(dict(states))
     for state in ["accepted whole", "accepted in part"]:
         print(f"{state}: {100 * states[state] / asked:.1f} % of {asked}")
+    accepted, total = (sum(counts) for counts in zip(*(tasks for _, _, _, tasks in results)))
+    print(f"tasks: {accepted} of {total} accepted, {100 * accepted / max(total, 1):.2f} %")
     faults = collections.Counter()
-    for _, state, lines in results:
+    for _, state, lines, _ in results:
         if state in ["refused", "accepted in part"]:
             texts = (re.match(rf"\S+?:\d+:\d+: (?!warning)(.*)|.*({LATE}.*)", line) for line in lines)
             faults.update({(text.group(1) or text.group(2))[:120] for text in texts if text})
