@@ -302,8 +302,9 @@ impl Compiler<'_> {
             if let Err(e) = expr::check_template(text) {
                 compiler.template_fault(path, expr::place_of(&e, text), &e);
             }
-            compiler.check_lookups(path, (0, 0), text);
+            compiler.check_fixed_lookups(path, (0, 0), text);
         });
+        self.note_computed_lookups(path, from.1, text);
         for (name, needed) in lint::includes(text) {
             if parts.contains_key(&name) {
                 continue;

@@ -1,8 +1,10 @@
 //! The state of a compilation. The other files of this folder add methods to [`Compiler`], one file
 //! for each part of the language.
 
+use super::computed_lookup::ComputedLookup;
 use super::diagnostics::Diagnostics;
 use super::encrypted::EncryptedContent;
+use super::lookup::LookupFiles;
 use super::refusal::RefusedTask;
 use super::{CompileOptions, HostContext, argument_specs};
 use crate::lang::yaml::{self, SpannedNode};
@@ -52,6 +54,8 @@ pub(super) struct FileCache {
     /// By path: whether the file could be a file of tasks, and whether it could be one of
     /// variables.
     pub shapes: RefCell<BTreeMap<String, (bool, bool)>>,
+    /// By path: the lookups of a file of variables whose names are computed.
+    pub lookups_of_vars: BTreeMap<String, Vec<ComputedLookup>>,
     /// Directories that have modules of their own, see `module_dirs`. None: not yet searched.
     pub module_dirs: Option<Vec<String>>,
     /// Number of times that files of tasks, roles and playbooks were opened.
@@ -73,7 +77,9 @@ pub(super) struct PlanParts {
     pub blobs: BTreeMap<String, Blob>,
     pub modules: BTreeMap<String, PythonModule>,
     /// The files of the fleet directory that lookups read.
-    pub lookup_files: Map<String, Value>,
+    pub lookup_files: LookupFiles,
+    /// Lookups of files whose names are computed, and that are not resolved yet.
+    pub computed_lookups: Vec<ComputedLookup>,
     /// Number of tasks of the plan so far.
     pub tasks: u32,
     /// Number of lists of handlers so far: each play and each role of a play has one.

@@ -158,9 +158,14 @@ impl Compiler<'_> {
     /// one layer.
     pub(super) fn vars_layer(&mut self, path: &str, from: (&str, (u32, u32))) -> u32 {
         if let Some(known) = self.parts.layer_of.get(path) {
+            // The names of lookups may be others for another user of the file.
+            let again = self.cache.lookups_of_vars.get(path).cloned().unwrap_or_default();
+            self.parts.computed_lookups.extend(again);
             return *known;
         }
+        let before = self.parts.computed_lookups.len();
         let vars = self.yaml(path, from).map(|node| self.vars(path, &node)).unwrap_or_default();
+        self.cache.lookups_of_vars.insert(path.to_owned(), self.parts.computed_lookups[before..].to_vec());
         self.parts.layers.push(vars);
         let index = (self.parts.layers.len() - 1) as u32;
         self.parts.layer_of.insert(path.to_owned(), index);

@@ -11,19 +11,35 @@ use crate::vars::var_map;
 use base64::Engine as _;
 use remoor_model::did_you_mean;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// Maximum size in bytes of a file that a lookup reads.
 const FILE_MAX: usize = 1 << 20;
 
+/// The lookups that read or find files.
+pub(super) const FILE_KINDS: [&str; 4] = ["file", "fileglob", "first_found", "template"];
+
+/// What lookups of files have found, by the kind of the lookup and its term. Each has the places
+/// whose lookups found it, see `filters::lookup_place`.
+pub(super) type LookupFiles = BTreeMap<String, Vec<(String, Value)>>;
+
 impl Compiler<'_> {
     /// Checks the lookups in a text of `file`, and adds the files that they read.
     pub(super) fn check_lookups(&mut self, file: &str, at: (u32, u32), text: &str) {
+        self.check_fixed_lookups(file, at, text);
+        self.note_computed_lookups(file, at, text);
+    }
+
+    /// Like `check_lookups`, but leaves out lookups of files whose names are computed.
+    pub(super) fn check_fixed_lookups(&mut self, file: &str, at: (u32, u32), text: &str) {
         for lookup in lint::lookups(text) {
             let name = filters::short_name(&lookup.name);
-            if matches!(name, "file" | "template") {
-                self.take_along(file, at, name, &lookup);
-            } else if matches!(name, "fileglob" | "first_found") {
-                self.find_along(file, at, name, &lookup);
+            if FILE_KINDS.contains(&name) {
+                for term in fixed_terms(&lookup).into_iter().flatten() {
+                    if let Err((message, hint)) = self.include_lookup(file, at, name, term) {
+                        self.fault(file, at, message).hint = hint;
+                    }
+                }
             } else if !filters::LOOKUPS.iter().any(|(own, _)| *own == name) {
                 let refused = filters::LOOKUPS_REFUSED.iter().any(|(own, _)| *own == name);
                 let near = did_you_mean(name, filters::LOOKUPS.iter().map(|(own, _)| *own)).filter(|_| !refused);
@@ -33,50 +49,62 @@ impl Compiler<'_> {
         }
     }
 
-    fn take_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
-        let Some(names) = lookup.terms.as_ref().filter(|names| !names.is_empty()) else {
-            let message =
-                format!("lookup `{kind}` takes only literal names, because the node has only the files that are named");
-            return self.fault_hint(file, at, message, HINT_ANSIBLE);
-        };
-        for name in names {
-            if name.starts_with('/') || var_map::has_markup(name) {
-                let message = format!("lookup `{kind}`: `{name}` is not a file of the fleet directory");
-                self.fault_hint(file, at, message, HINT_ANSIBLE);
-                continue;
-            }
-            let mut dirs = self.lookup_dirs(file, if kind == "template" { "templates" } else { "files" });
-            let Some(path) = self.first_of(&dirs, name) else {
-                dirs.retain(|dir| !dir.is_empty() && !dir.starts_with('/'));
-                let fault = self.fault(file, at, format!("`{name}` is not in the fleet directory"));
-                fault.hint = Some(format!("looked in {}", dirs.join(", ")));
-                continue;
-            };
-            let content = self.content(&path).unwrap_or_default();
-            if content.len() > FILE_MAX {
-                self.fault(file, at, format!("lookup `{kind}`: {path} is larger than {FILE_MAX} bytes"));
-                continue;
-            }
-            let Ok(text) = std::str::from_utf8(&content).map(str::to_owned) else {
-                self.fault(file, at, format!("lookup `{kind}`: {path} is not UTF-8 text"));
-                continue;
-            };
-            if kind == "template" {
-                self.check_once(&path, |compiler| {
-                    if let Err(e) = expr::check_template(&text) {
-                        compiler.template_fault(&path, expr::place_of(&e, &text), &e);
-                    }
-                    compiler.check_lookups(&path, (0, 0), &text);
-                });
-            }
-            let key = format!("{kind} {name}");
-            let value = json!({"path": path, "content": base64::engine::general_purpose::STANDARD.encode(&text)});
-            self.add_lookup_file(file, at, &key, value);
+    /// Adds what a lookup of the kind `kind` finds for `term`. The error has a message and a hint.
+    pub(super) fn include_lookup(
+        &mut self,
+        file: &str,
+        at: (u32, u32),
+        kind: &str,
+        term: &str,
+    ) -> Result<(), (String, Option<String>)> {
+        let name = self.strip_root(term).to_owned();
+        let ansible = || Some(HINT_ANSIBLE.to_owned());
+        if name.starts_with('/') || name.starts_with("~/") {
+            return Err((format!("lookup `{kind}`: `{term}` is outside the fleet directory"), ansible()));
         }
+        let mut dirs = self.lookup_dirs(file, if kind == "template" { "templates" } else { "files" });
+        let found = match kind {
+            "fileglob" => self.glob_files(&dirs, &name).map_err(|e| (format!("lookup `{kind}`: {e}"), None))?,
+            _ => self.first_of(&dirs, &name).into_iter().collect(),
+        };
+        let value = match (kind, found.first()) {
+            ("fileglob" | "first_found", _) => json!(found),
+            (_, Some(path)) => {
+                let path = path.clone();
+                self.lookup_content(kind, &path, at).map_err(|message| (message, None))?
+            }
+            (_, None) => {
+                dirs.retain(|dir| !dir.is_empty() && !dir.starts_with('/'));
+                let hint = format!("looked in {}", dirs.join(", "));
+                return Err((format!("`{term}` is not in the fleet directory"), Some(hint)));
+            }
+        };
+        self.add_lookup_file(format!("{kind} {term}"), file, value);
+        Ok(())
+    }
+
+    /// The path and the content of a file that a lookup reads.
+    pub(super) fn lookup_content(&mut self, kind: &str, path: &str, at: (u32, u32)) -> Result<Value, String> {
+        let content = self.content(path).unwrap_or_default();
+        if content.len() > FILE_MAX {
+            return Err(format!("lookup `{kind}`: {path} is larger than {FILE_MAX} bytes"));
+        }
+        let text = std::str::from_utf8(&content).map(str::to_owned);
+        let text = text.map_err(|_| format!("lookup `{kind}`: {path} is not UTF-8 text"))?;
+        if kind == "template" {
+            self.check_once(path, |compiler| {
+                if let Err(e) = expr::check_template(&text) {
+                    compiler.template_fault(path, expr::place_of(&e, &text), &e);
+                }
+                compiler.check_fixed_lookups(path, (0, 0), &text);
+            });
+            self.note_computed_lookups(path, at, &text);
+        }
+        Ok(json!({"path": path, "content": base64::engine::general_purpose::STANDARD.encode(&text)}))
     }
 
     /// Calls `read`, and returns what its lookups found. The plan does not contain these files yet.
-    pub(super) fn collect_lookup_files<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> (T, Map<String, Value>) {
+    pub(super) fn collect_lookup_files<T>(&mut self, read: impl FnOnce(&mut Self) -> T) -> (T, LookupFiles) {
         let before = std::mem::take(&mut self.parts.lookup_files);
         let out = read(self);
         let found = std::mem::replace(&mut self.parts.lookup_files, before);
@@ -87,74 +115,34 @@ impl Compiler<'_> {
         (out, found)
     }
 
-    /// Adds what a lookup found: a file, or the paths of files. `key` is the kind of the lookup and
-    /// its term.
-    pub(super) fn add_lookup_file(&mut self, file: &str, at: (u32, u32), key: &str, value: Value) {
-        let Some(before) = self.parts.lookup_files.get(key).filter(|before| **before != value) else {
-            self.parts.lookup_files.insert(key.to_owned(), value);
-            return;
-        };
-        let (kind, name) = key.split_once(' ').unwrap_or_default();
-        match before.get("path").zip(value.get("path")) {
-            Some((before, path)) => {
-                let (before, path) = (before.as_str().unwrap_or_default(), path.as_str().unwrap_or_default());
-                let message = format!("lookup `{kind}`: `{name}` refers to two files: {path} and {before}");
-                self.fault_hint(file, at, message, "rename one of the files");
-            }
-            None => {
-                let message = format!("lookup `{kind}`: `{name}` finds other files here than in another place");
-                self.fault_hint(file, at, message, "rename some of the files");
-            }
+    /// Adds what a lookup in `file` found: a file, or the paths of files. `key` is the kind of the
+    /// lookup and its term.
+    pub(super) fn add_lookup_file(&mut self, key: String, file: &str, value: Value) {
+        let place = filters::lookup_place(file);
+        self.add_placed_lookup_file(key, place, value);
+    }
+
+    pub(super) fn add_placed_lookup_file(&mut self, key: String, place: String, value: Value) {
+        let found = self.parts.lookup_files.entry(key).or_default();
+        if !found.iter().any(|(known, _)| *known == place) {
+            found.push((place, value));
         }
     }
 
     /// The directories that a lookup in `file` searches, in order of preference.
-    fn lookup_dirs(&self, file: &str, sub: &str) -> Vec<String> {
+    pub(super) fn lookup_dirs(&self, file: &str, sub: &str) -> Vec<String> {
         let mut dirs = Vec::new();
-        if let Some(role) = role_of(file) {
-            dirs.extend([format!("{role}/{sub}"), role]);
+        let (own, place) = (assets::parent(file), filters::lookup_place(file));
+        if place != own {
+            dirs.extend([format!("{place}/{sub}"), place]);
         }
-        let own = assets::parent(file);
         dirs.extend([
-            format!("{own}/{sub}"),
+            assets::join(&own, sub).unwrap_or_default(),
             own,
-            format!("{}/{sub}", self.current_play.base),
+            assets::join(&self.current_play.base, sub).unwrap_or_default(),
             self.current_play.base.clone(),
         ]);
         dirs
-    }
-
-    /// Records the files that a lookup finds for each of its patterns or names, by their paths in
-    /// the fleet directory.
-    fn find_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
-        let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| var_map::has_markup(term)));
-        let Some(terms) = terms.filter(|terms| !terms.is_empty()) else {
-            let what = if kind == "fileglob" { "patterns" } else { "names" };
-            let message = format!(
-                "lookup `{kind}` takes only literal {what}, because the node has only the files that are named"
-            );
-            return self.fault_hint(file, at, message, format!("loop with `with_{kind}`, or {HINT_ANSIBLE}"));
-        };
-        let dirs = self.lookup_dirs(file, "files");
-        for term in terms {
-            if term.starts_with('/') {
-                let message = format!("lookup `{kind}`: `{term}` is outside the fleet directory");
-                self.fault_hint(file, at, message, HINT_ANSIBLE);
-                continue;
-            }
-            let found = match kind {
-                "fileglob" => self.glob_files(&dirs, term),
-                _ => Ok(self.first_of(&dirs, term).into_iter().collect()),
-            };
-            let found = match found {
-                Ok(found) => json!(found),
-                Err(message) => {
-                    self.fault(file, at, format!("lookup `{kind}`: {message}"));
-                    continue;
-                }
-            };
-            self.add_lookup_file(file, at, &format!("{kind} {term}"), found);
-        }
     }
 
     /// The files that match a pattern, sorted by path. Only the first of `dirs` that contains such
@@ -174,19 +162,38 @@ impl Compiler<'_> {
         Ok(Vec::new())
     }
 
-    /// The file of this name in the first directory that has it.
+    /// The file of this name in the first directory that has it. A name that a variable such as
+    /// `role_path` begins is a path in the fleet directory.
     pub(super) fn first_of(&self, dirs: &[String], name: &str) -> Option<String> {
-        dirs.iter().filter_map(|dir| assets::join(dir, name)).find(|path| self.files.get(path).is_some())
+        let whole = assets::join("", name);
+        let paths = dirs.iter().filter_map(|dir| assets::join(dir, name)).chain(whole);
+        paths.into_iter().find(|path| self.files.get(path).is_some())
     }
 
-    /// The extra variables, including the files that lookups read.
+    /// The extra variables, including the files that lookups read. A name that means different
+    /// files in different places has one key for each place.
     pub(super) fn extra(&self) -> Map<String, Value> {
         let mut extra = self.options.extra_vars.clone();
-        if !self.parts.lookup_files.is_empty() {
-            extra.insert(filters::LOOKUP_FILES.to_owned(), Value::Object(self.parts.lookup_files.clone()));
+        let mut files = Map::new();
+        for (key, found) in &self.parts.lookup_files {
+            let same = found.iter().all(|(_, value)| Some(value) == found.first().map(|(_, first)| first));
+            for (place, value) in found {
+                let key = if same { key.clone() } else { filters::placed_key(key, place) };
+                files.insert(key, value.clone());
+            }
+        }
+        if !files.is_empty() {
+            extra.insert(filters::LOOKUP_FILES.to_owned(), Value::Object(files));
         }
         extra
     }
+}
+
+/// The names of a lookup of files. None: they are computed.
+pub(super) fn fixed_terms(lookup: &Lookup) -> Option<&Vec<String>> {
+    let named = |option: &&str| lookup.arguments.iter().any(|argument| argument.split('=').next() == Some(option));
+    let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| var_map::has_markup(term)))?;
+    (!terms.is_empty() && !["files", "paths"].iter().any(|option| named(option))).then_some(terms)
 }
 
 /// Parses a text that is a single lookup of files with literal names. Returns the kind of the
@@ -212,13 +219,6 @@ pub(super) fn texts(extra: &Map<String, Value>) -> Vec<String> {
     let content = given.filter_map(|file| file.get("content")?.as_str());
     let decoded = content.filter_map(|text| base64::engine::general_purpose::STANDARD.decode(text).ok());
     decoded.filter_map(|bytes| String::from_utf8(bytes).ok()).collect()
-}
-
-/// The directory of the role that a file belongs to.
-fn role_of(file: &str) -> Option<String> {
-    let parts: Vec<&str> = file.split('/').collect();
-    let at = parts.iter().rposition(|part| *part == "roles")?;
-    (parts.len() > at + 2).then(|| parts[..at + 2].join("/"))
 }
 
 #[cfg(test)]
@@ -266,15 +266,26 @@ mod tests {
             ),
             ("{{ lookup('first_found', ['none', 'plain.txt']) | basename }}", "plain.txt"),
             ("{{ query('first_found', 'none', skip=true) | length }}", "0"),
+            ("{{ lookup('file', 'pl' ~ 'ain' + '.txt') }}", "{{ not rendered }}"),
+            ("{{ lookup('file', role_path ~ '/files/plain.txt') }}", "{{ not rendered }}"),
+            ("{{ query('fileglob', '*.t' ~ 'xt') | join('+') }}", "roles/r/files/plain.txt"),
+            ("{{ lookup('first_found', ['none.txt', name ~ '.txt'], skip=true, wantlist=true) | length }}", "0"),
+            (
+                "{{ lookup('first_found', dict(files=[name, 'plain.txt'], paths=['x', 'files'])) }}",
+                "roles/r/files/plain.txt",
+            ),
+            ("{{ lookup('first_found', files='gone,plain.txt', paths='x:files') }}", "roles/r/files/plain.txt"),
         ] {
             assert_eq!(rendered_content(text), want, "{text}");
         }
         for (text, want) in [
             ("{{ lookup('file', 'gone.txt') }}", "`gone.txt` is not in the fleet directory"),
-            ("{{ lookup('file', '/etc/hosts') }}", "is not a file of the fleet directory"),
-            ("{{ lookup('file', name) }}", "takes only literal names"),
+            ("{{ lookup('file', '/etc/hosts') }}", "is outside the fleet directory"),
+            ("{{ lookup('file', missing) }}", "lookup `file`: no file matches `*`"),
+            ("{{ lookup('file', name) }}", "`web` is not in the fleet directory"),
+            ("{{ lookup('file', ['a']) }}", "takes names that are known before the run"),
             ("{{ lookup('flie', 'x') }}", "lookup `flie` is not part of the language"),
-            ("{{ query('fileglob', name ~ '*') }}", "takes only literal patterns"),
+            ("{{ query('fileglob', ansible_hostname ~ '*') }}", "only the node knows the pattern `**`"),
             ("{{ query('fileglob', '/etc/*') }}", "is outside the fleet directory"),
             ("{{ lookup('first_found', ['none', 'gone']) }}", "none of the files exists"),
             ("{{ lookup('template', 'loop.j2') }}", "more than 10 nested templates"),
@@ -282,5 +293,61 @@ mod tests {
             let got = rendered_content(text);
             assert!(got.contains(want), "{text}\nwant {want}\ngot  {got}");
         }
+    }
+
+    /// The plan of two roles whose files have the same names.
+    fn plan_of_roles(delegates: bool) -> Result<crate::Plan, Vec<remoor_model::Fault>> {
+        let role = "- {copy: {dest: '/{{ role_name }}', content: \"{{ lookup('file', 'n') }} {{ key }} {{ q('first_found', 'n') }}\"}}\n\
+                    - {copy: {dest: '/{{ role_name }}-{{ item }}', content: \"{{ lookup('file', item ~ '.x') }}\"}, loop: [one, two]}\n";
+        let fact = "- {copy: {dest: /fact, content: \"{{ lookup('file', params.name) }}\"}, vars: {params: {name: '{{ ansible_os_family }}.x'}}}\n\
+                    - {copy: {dest: /found, content: \"{{ lookup('first_found', found) | basename }}\"}, vars: {found: {files: ['{{ ansible_os_family }}.x', two.x], paths: [files]}}}\n";
+        let files = [
+            (
+                "site.yml",
+                "- hosts: all\n  roles: [a, b]\n  tasks: [{copy: {dest: /top, content: '{{ of_group }}'}}]\n"
+                    .to_owned(),
+            ),
+            ("files/top.txt", "from the top".to_owned()),
+            ("roles/a/tasks/main.yml", format!("{role}{fact}")),
+            ("roles/b/tasks/main.yml", role.to_owned()),
+            ("roles/a/defaults/main.yml", "key: \"{{ lookup('file', key_name) }}\"\nkey_name: n.key\n".to_owned()),
+            ("roles/a/files/n", "of a".to_owned()),
+            ("roles/b/files/n", "of b".to_owned()),
+            ("roles/a/files/n.key", "key".to_owned()),
+            ("roles/a/files/one.x", "1a".to_owned()),
+            ("roles/a/files/two.x", "2a".to_owned()),
+            ("roles/b/files/one.x", "1b".to_owned()),
+            ("roles/b/files/two.x", "2b".to_owned()),
+            ("roles/a/files/Debian.x", "debian".to_owned()),
+        ];
+        let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.into_bytes())).into());
+        let vars = json!({"inventory_hostname": "h", "of_group": "{{ lookup('file', 'to' ~ 'p.txt') }}"});
+        let vars = vars.as_object().cloned().unwrap();
+        let host = HostContext { name: "h".into(), group: "all".into(), vars, ..HostContext::default() };
+        compile(&files, "site.yml", &host, &CompileOptions { delegates, ..CompileOptions::default() }).map(|c| c.plan)
+    }
+
+    #[test]
+    fn each_role_has_its_own_files_and_a_fact_selects_one() {
+        let plan = plan_of_roles(false).unwrap();
+        let facts = json!({"ansible_os_family": "Debian", "ansible_facts": {"os_family": "Debian"}});
+        let (files, faults) = review(&plan, facts.as_object().unwrap(), &FileSet::default(), &[]);
+        assert_eq!(faults, []);
+        let content = |path: &str| String::from_utf8_lossy(&files[path].content).into_owned();
+        for (path, want) in [
+            ("/a", "of a key ['roles/a/files/n']"),
+            ("/b", "of b key ['roles/b/files/n']"),
+            ("/a-one", "1a"),
+            ("/b-two", "2b"),
+            ("/fact", "debian"),
+            ("/found", "Debian.x"),
+            ("/top", "from the top"),
+        ] {
+            assert_eq!(content(path), want, "{path}");
+        }
+        let other = json!({"ansible_os_family": "Suse", "ansible_facts": {"os_family": "Suse"}});
+        let (files, faults) = review(&plan, other.as_object().unwrap(), &FileSet::default(), &[]);
+        assert_eq!(String::from_utf8_lossy(&files["/found"].content), "two.x");
+        assert!(faults.iter().any(|fault| fault.message.contains("does not contain `Suse.x`")), "{faults:?}");
     }
 }

@@ -8,6 +8,7 @@ mod args;
 mod argument_specs;
 mod assets;
 mod compiler;
+mod computed_lookup;
 mod context;
 mod diagnostics;
 mod encrypted;
@@ -162,8 +163,9 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
+    let parts = &mut compiler.parts;
     let PlanParts { layers, optional_layers, layers_with_parents, blobs, modules, .. } =
-        std::mem::take(&mut compiler.parts);
+        std::mem::replace(parts, PlanParts { lookup_files: parts.lookup_files.clone(), ..PlanParts::default() });
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -184,6 +186,10 @@ pub fn compile(
         plan.version = PYTHON_PLAN_VERSION;
     }
     (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
+    if compiler.resolve_inventory_lookups(&plan) {
+        plan.extra = compiler.extra();
+        (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
+    }
     let opened = compiler.finish_secrets(&mut plan, sealed_host, sealed_extra);
     let Compiler { diagnostics, set_on_first_host: elsewhere, unmet, refused, tags, mut encrypted, .. } = compiler;
     let Diagnostics { mut faults, limits, mut warnings } = diagnostics;

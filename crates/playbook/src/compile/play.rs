@@ -37,8 +37,8 @@ impl Compiler<'_> {
             self.parts.layers.truncate(layers);
             return None;
         }
-        for (key, value) in source.lookup_files.clone().into_iter().chain(lookup_files) {
-            self.add_lookup_file(file, (node.line, node.column), &key, value);
+        for (key, found) in source.lookup_files.clone().into_iter().chain(lookup_files) {
+            found.into_iter().for_each(|(place, value)| self.add_placed_lookup_file(key.clone(), place, value));
         }
         let mut magic = Map::new();
         magic.insert(
@@ -67,6 +67,7 @@ impl Compiler<'_> {
         }
         self.inherit(file, node, &mut context);
         self.own_keys(file, node, &context);
+        self.resolve_computed_lookups(&context, None, false);
         let from = self.diagnostics.faults.len();
         let roles = node.get("roles").map(|roles| self.roles(file, roles, &context)).unwrap_or_default();
         let mut sections = Vec::new();

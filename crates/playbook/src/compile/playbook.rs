@@ -1,6 +1,7 @@
 //! Reads a playbook as a list of plays. Opens `import_playbook`, and reads those keywords of each
 //! play that concern all its hosts. `play.rs` compiles a play for one host.
 
+use super::lookup::LookupFiles;
 use super::{Compiler, Context, HINT_ANSIBLE, assets, module_specs};
 use crate::SharedVar;
 use crate::lang::hosts::InventoryNames;
@@ -29,7 +30,7 @@ pub(super) struct PlaySource {
     pub tags: Vec<String>,
     pub when: Vec<TaskCondition>,
     /// The files that lookups in `vars` read.
-    pub lookup_files: Map<String, Value>,
+    pub lookup_files: LookupFiles,
     /// Playbooks that are being read, outermost first.
     open: Vec<String>,
 }

@@ -233,7 +233,7 @@ fn is_single_markup(name: &str) -> bool {
 
 /// Whether a path contains a directory `roles`, `group_vars` or `host_vars`. A file name that
 /// begins with a variable does not match files in such a directory.
-fn is_of_others(path: &str) -> bool {
+pub(super) fn is_of_others(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "roles" | "group_vars" | "host_vars"))
 }
 

@@ -361,6 +361,7 @@ impl Compiler<'_> {
         let own_defaults = self.role_vars(&dir, "defaults", part("defaults"), (file, at));
         let own_vars = self.role_vars(&dir, "vars", part("vars"), (file, at));
         let named = self.layer(asked.vars.clone());
+        let lookups = std::mem::take(&mut self.parts.computed_lookups);
         let mut magic = asked.params.clone();
         magic.insert("role_name".into(), json!(name));
         magic.insert("ansible_role_name".into(), json!(name));
@@ -412,6 +413,8 @@ impl Compiler<'_> {
         own.layers.chain_vars = outer.layers.chain_vars;
         own.layers.chain_defaults = outer.layers.chain_defaults;
         own.layers.role_params = outer.layers.role_params;
+        self.parts.computed_lookups = lookups;
+        self.resolve_computed_lookups(&own, None, false);
         let tasks = part("tasks").to_owned();
         let mut block = match asked.unchecked {
             true => Vec::new(),

@@ -82,6 +82,7 @@ impl Compiler<'_> {
             own.keywords.when.extend(self.conditions(&file, "when", when));
         }
         if node.get("block").is_some() {
+            self.resolve_computed_lookups(&own, None, true);
             return self.block(node, pairs, &own);
         }
         let Some(call) = self.module(&own, at, pairs) else { return Vec::new() };
@@ -139,6 +140,7 @@ impl Compiler<'_> {
             "meta" => self.meta(own, at, task),
             _ => self.attach(own, (node.line, node.column), task),
         }
+        self.resolve_computed_lookups(own, task.repeat.as_ref(), true);
         let read_only =
             task.outcome.changed_when.as_deref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false));
         if elevation::COMMANDS.contains(&call.spec.name)
@@ -268,6 +270,7 @@ impl Compiler<'_> {
             self.fault(file, (key.line, key.column), "`listen` is for handlers");
         }
         self.repeat(pairs, own, &mut task);
+        self.resolve_computed_lookups(own, task.repeat.as_ref(), true);
         task.name = node.get("name").and_then(SpannedNode::text).unwrap_or_else(|| title(&task));
         task
     }

@@ -4,22 +4,20 @@
 //! Templates are rendered on the node, so commands and network requests of the manager are not
 //! available. `REFUSED` lists alternatives.
 
-use super::{FilterResult, failure, list, lists, undefined_error};
+use super::{FilterResult, failure, file_lookups, list, lists, undefined_error};
 use crate::lang::python;
-use crate::vars::scope::{on_the_node, with_default};
-use base64::Engine as _;
+use crate::vars::scope::on_the_node;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, State, Value};
 use regex::Regex;
-use std::cell::Cell;
 
 /// The supported lookups, each with its difference from Ansible. An empty text means no difference.
 pub const KNOWN: &[(&str, &str)] = &[
     ("dict", ""),
     ("env", "reads the environment of the node; Ansible reads the environment of the controller"),
-    ("file", "reads text files of the fleet directory, by a fixed name"),
-    ("fileglob", "finds files of the fleet directory by fixed patterns, sorted by name"),
-    ("first_found", "finds files of the fleet directory by fixed names, without `files` and `paths`"),
+    ("file", "reads text files of the fleet directory"),
+    ("fileglob", "finds files of the fleet directory, sorted by name; a pattern must be known before the run"),
+    ("first_found", "finds files of the fleet directory"),
     ("flattened", ""),
     ("indexed_items", ""),
     ("items", ""),
@@ -27,7 +25,7 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("nested", ""),
     ("sequence", ""),
     ("subelements", ""),
-    ("template", "renders a template of the fleet directory by a fixed name, without options"),
+    ("template", "renders a template of the fleet directory, without options"),
     ("together", ""),
     ("varnames", ""),
     ("vars", ""),
@@ -46,10 +44,6 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("unvault", "use the lookup file, which opens encrypted files"),
     ("url", "it sends a request from the manager; use the module uri on the node"),
 ];
-
-/// The variable with the files that the compiler includes for lookups. A playbook cannot have a
-/// variable of this name.
-pub const LOOKUP_FILES: &str = "files of lookups";
 
 /// Maximum nesting of the lists of `flattened`.
 const NESTING_MAX: usize = 64;
@@ -78,31 +72,10 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> FilterResult
             on_the_node(state)?;
             env(terms, k)?
         }
-        "file" => {
-            let (left, right) = (k.get::<Option<bool>>("lstrip")?, k.get::<Option<bool>>("rstrip")?);
-            let strip = |text: String| {
-                let text = if left.unwrap_or(false) { text.trim_start() } else { &text };
-                Value::from(if right.unwrap_or(true) { text.trim_end() } else { text })
-            };
-            terms.iter().map(|term| Ok(strip(included_text(state, "file", term)?))).collect::<Result<_, Error>>()?
-        }
-        "fileglob" => {
-            let found =
-                items(terms)?.iter().map(|term| found_paths(state, "fileglob", term)).collect::<Result<Vec<_>, _>>()?;
-            found.into_iter().flatten().collect()
-        }
-        "first_found" => {
-            let (skip, errors) = (k.get::<Option<bool>>("skip")?, k.get::<Option<&str>>("errors")?);
-            let names = items(terms)?;
-            let found =
-                names.iter().map(|term| found_paths(state, "first_found", term)).collect::<Result<Vec<_>, _>>()?;
-            let first = found.into_iter().flatten().next();
-            if first.is_none() && !skip.unwrap_or(false) && errors != Some("ignore") {
-                return Err(failure(format!("lookup first_found: none of the files exists: {}", Value::from(names))));
-            }
-            first.into_iter().collect()
-        }
-        "template" => terms.iter().map(|term| template(state, term)).collect::<Result<_, _>>()?,
+        "file" => file_lookups::file(state, terms, k)?,
+        "fileglob" => file_lookups::fileglob(state, &items(terms)?)?,
+        "first_found" => file_lookups::first_found(state, terms, k)?,
+        "template" => file_lookups::template(state, terms)?,
         "vars" => vars(state, terms, k)?,
         "varnames" => varnames(state, terms)?,
         "dict" => dict(terms)?,
@@ -185,48 +158,6 @@ fn env(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
     terms.iter().map(one).collect()
 }
 
-/// The files that the compiler found for a pattern or name.
-fn found_paths(state: &State, kind: &str, name: &Value) -> Result<Vec<Value>, Error> {
-    let name = python::text(name)?;
-    let found = state.lookup(LOOKUP_FILES).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
-    match found.filter(|found| found.kind() == ValueKind::Seq) {
-        Some(found) => list(kind, &found),
-        None => Err(failure(format!("lookup {kind}: `{name}` is not a constant in the playbook"))),
-    }
-}
-
-/// The text of a file that the compiler included.
-fn included_text(state: &State, kind: &str, name: &Value) -> Result<String, Error> {
-    let name = python::text(name)?;
-    let found = state.lookup(LOOKUP_FILES).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
-    let content = found.and_then(|file| file.get_attr("content").ok()).filter(|c| !c.is_undefined());
-    let bytes = content.and_then(|c| base64::engine::general_purpose::STANDARD.decode(c.as_str()?).ok());
-    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-    text.ok_or_else(|| failure(format!("lookup {kind}: the plan does not contain `{name}`")))
-}
-
-thread_local! {
-    /// Number of nested template lookups that are being rendered.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Maximum depth of nested template lookups.
-const DEPTH_MAX: u32 = 10;
-
-fn template(state: &State, name: &Value) -> FilterResult {
-    let text = included_text(state, "template", name)?;
-    let vars = state.lookup("vars").ok_or_else(|| failure("lookup template: there are no variables"))?;
-    let vars = with_default(vars, "ansible_managed", "Ansible managed");
-    let depth = DEPTH.get();
-    if depth >= DEPTH_MAX {
-        return Err(failure(format!("lookup template: more than {DEPTH_MAX} nested templates")));
-    }
-    DEPTH.set(depth + 1);
-    let out = state.env().render_named_str("lookup", &text, vars);
-    DEPTH.set(depth);
-    out.map(Value::from)
-}
-
 fn vars(state: &State, terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
     let fallback: Option<Value> = k.get("default")?;
     let one = |term: &Value| {
@@ -269,7 +200,7 @@ fn dict(terms: &[Value]) -> Result<Vec<Value>, Error> {
 }
 
 /// Flattens one level of lists.
-fn items(terms: &[Value]) -> Result<Vec<Value>, Error> {
+pub(super) fn items(terms: &[Value]) -> Result<Vec<Value>, Error> {
     let mut out = Vec::new();
     for term in terms {
         match term.kind() {

@@ -8,6 +8,7 @@
 mod containers;
 mod digest;
 mod durations;
+mod file_lookups;
 mod hardware_address;
 mod ip_network;
 mod jinja_tests;
@@ -31,8 +32,9 @@ mod vocabulary;
 
 pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
 pub use digest::crypt_password;
+pub use file_lookups::{LOOKUP_FILES, lookup_place, placed_key, searched_names};
 pub use jinja_tests::ENCRYPTED_TEXTS;
-pub use lookups::{KNOWN as LOOKUPS, LOOKUP_FILES, REFUSED as LOOKUPS_REFUSED, short_name};
+pub use lookups::{KNOWN as LOOKUPS, REFUSED as LOOKUPS_REFUSED, short_name};
 pub use methods::call as call_method;
 pub use methods::{IN_PLACE as METHODS_IN_PLACE, KNOWN as METHODS};
 pub use per_item::as_pair;

@@ -232,6 +232,30 @@ pub struct Lookup {
     pub name: String,
     /// The positional arguments, if all are literal; None if an argument is computed.
     pub terms: Option<Vec<String>>,
+    /// The source texts of all arguments after the name.
+    pub arguments: Vec<String>,
+}
+
+/// The arguments of a call, as they are written. `rest` begins after the first argument.
+fn split_arguments(rest: &str) -> Vec<String> {
+    let (mut out, mut depth, mut at, mut from) = (Vec::new(), 0_usize, 0, None);
+    while let Some(c) = rest[at..].chars().next() {
+        let ends = depth == 0 && matches!(c, ',' | ')' | ']' | '}');
+        if ends {
+            out.extend(from.map(|from: usize| rest[from..at].trim().to_owned()).filter(|text| !text.is_empty()));
+            from = Some(at + 1);
+            if c != ',' {
+                break;
+            }
+        }
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += if matches!(c, '"' | '\'') { quoted_length(&rest[at..]) } else { c.len_utf8() };
+    }
+    out
 }
 
 /// The lookups that a template calls with a literal name.
@@ -267,7 +291,9 @@ pub fn lookups(template: &str) -> Vec<Lookup> {
                 }
             }
         }
-        out.push(Lookup { name: (*name).to_owned(), terms });
+        let end = name.as_ptr() as usize - template.as_ptr() as usize + name.len() + 1;
+        let arguments = split_arguments(template.get(end..).unwrap_or_default());
+        out.push(Lookup { name: (*name).to_owned(), terms, arguments });
     }
     out
 }
@@ -445,6 +471,12 @@ mod tests {
         let found = lookups("{{ lookup('url', 'x', y=1) }}{{ q('file', a) }}{{ query('env', 'A', 'B') | first }}");
         let found: Vec<_> = found.iter().map(|l| (l.name.as_str(), l.terms.as_ref().map(|t| t.join(" ")))).collect();
         assert_eq!(found, [("url", Some("x".to_owned())), ("file", None), ("env", Some("A B".to_owned()))]);
+        let given = |text: &str| lookups(text).remove(0).arguments.join(" | ");
+        assert_eq!(
+            given("{{ lookup('file', a ~ ',)', [b, c], skip=f(1, 2)) | x }}"),
+            "a ~ ',)' | [b, c] | skip=f(1, 2)"
+        );
+        assert_eq!(given("{{ f(q('file' , a), b) }}"), "a");
         let called = methods(
             "{{ a.get('x').split(',') }} {{ 'x'.upper() }} {{ b | ansible.builtin.bool() is c.d.e(1) }} f(1).g",
         );

@@ -76,6 +76,8 @@ pub struct HostLayers {
     pub others: Arc<BTreeMap<String, VarMap>>,
     /// Whether a value of another host that is missing may be known only during a run.
     pub others_change: bool,
+    /// The place of the task, in whose directories lookups search files.
+    pub place: String,
 }
 
 /// The message of the error for the read of an unknown name. Code that must recognize this error
@@ -91,6 +93,11 @@ impl ExprScope {
     pub fn with_host(&self, own: Arc<HostLayers>) -> Self {
         let (layers, unknown) = (self.0.layers.clone(), self.0.unknown.clone());
         Self(Arc::new(Layers { layers, unknown, own: Some(own) }))
+    }
+
+    /// Returns this scope, but the names `unknown` have values only during a run.
+    pub fn with_unknown(&self, unknown: BTreeSet<String>) -> Self {
+        Self(Arc::new(Layers { layers: self.0.layers.clone(), unknown, own: self.0.own.clone() }))
     }
 
     /// The values that `with_host` has set, if any.
@@ -280,6 +287,11 @@ pub fn on_the_node(state: &State) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("it is {UNKNOWN}")));
     }
     Ok(())
+}
+
+/// The scope that a filter or function is evaluated with.
+pub fn scope_of(state: &State) -> Option<ExprScope> {
+    state.lookup("vars")?.downcast_object_ref::<Root>().map(|root| root.0.clone())
 }
 
 /// Returns the variables `vars` with the variable `name`, if they do not contain it.

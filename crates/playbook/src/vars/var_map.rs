@@ -109,7 +109,8 @@ impl VarMap {
 }
 
 impl Var {
-    fn json(&self) -> Value {
+    /// The value as JSON. Templates are texts, and UNKNOWN is its mark.
+    pub fn json(&self) -> Value {
         match self {
             Self::Plain(value) => value.clone(),
             Self::Template(text) => Value::String(text.to_string()),

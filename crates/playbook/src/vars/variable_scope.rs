@@ -1,6 +1,7 @@
 //! The variables of a plan in their order of precedence, and the items, options and environment
 //! that a task makes of them. The run and `rendered` share this code, so both see the same values.
 
+use crate::filters;
 use crate::lang::python;
 use crate::plan::elevation::octal_mode;
 use crate::plan::{Exports, Plan, Play, REFUSED, Repeat, Task, TaskCondition};
@@ -267,7 +268,8 @@ impl<'p> VariableScope<'p> {
         layers.push(self.extra.clone());
         own.push(self.extra.clone());
         let (others, others_change) = (self.others.clone(), self.others_change);
-        let own = HostLayers { name: self.plan.host.clone(), layers: own, others, others_change };
+        let place = filters::lookup_place(&task.place.file);
+        let own = HostLayers { name: self.plan.host.clone(), layers: own, others, others_change, place };
         ExprScope::new(layers, self.unknown.clone()).with_host(Arc::new(own))
     }
 
