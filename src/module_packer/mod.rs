@@ -13,9 +13,11 @@
 //! compile fleets with the modules that `apply` has stored in the generation (see
 //! `fleet::module_archives`), so the desired state does not depend on the software of a manager.
 
+mod lookup_plugins;
 mod packer;
 mod process;
 
+pub use lookup_plugins::LookupPlugins;
 use packer::Packer;
 pub use process::find_python;
 

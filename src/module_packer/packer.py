@@ -1,4 +1,4 @@
-"""Packs Ansible modules for remoor.
+"""Packs Ansible modules for remoor, and performs lookups with plugins of Ansible.
 
 The program reads one request per line (JSON) from standard input, and writes one answer per line.
 It ends at the end of the input, or after a minute without a request. Each request is handled in a
@@ -28,6 +28,7 @@ IDLE_SECONDS = 60
 REQUEST_SECONDS = int(os.environ.get("REMOOR_PACKER_SECONDS", "30"))
 MEMORY_MAX = 2 << 30
 PACKED_MAX = 8 << 20
+LOOKUP_MAX = 1 << 20
 
 
 class Refused(Exception):
@@ -267,6 +268,31 @@ def minimum_python():
     return (3, 5)
 
 
+def lookup(request):
+    """The items that a lookup plugin finds. The arguments are data and never templates."""
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.template import Templar
+
+    dirs = request["dirs"]
+    loader = open_collections(dirs)
+    for base in dirs:
+        path = os.path.join(base, "lookup_plugins")
+        if os.path.isdir(path):
+            loader.lookup_loader.add_directory(path)
+    files = DataLoader()
+    files.set_basedir(dirs[-1])
+    variables = dict(request["variables"], ansible_search_path=dirs, playbook_dir=dirs[-1])
+    name = request["name"]
+    plugin = loader.lookup_loader.get(name, loader=files, templar=Templar(loader=files, variables=variables))
+    if plugin is None:
+        raise Refused("not-found", "no collection, directory or ansible-core has the lookup %s" % name)
+    found = plugin.run(request["terms"], variables=variables, **request["options"])
+    text = json.dumps({"items": list(found)}, default=str)
+    if len(text) > LOOKUP_MAX:
+        raise Refused("failed", "its result is larger than %d MiB" % (LOOKUP_MAX >> 20))
+    return json.loads(text)
+
+
 def first_line(error):
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:1000]
 
@@ -277,6 +303,8 @@ def answer(request):
             return hello()
         if request["op"] == "pack":
             return pack(request)
+        if request["op"] == "lookup":
+            return lookup(request)
         return {"refused": "failed", "message": "unknown request"}
     except Refused as refused:
         return {"refused": refused.kind, "message": str(refused)}
@@ -285,7 +313,7 @@ def answer(request):
             return {"refused": "core", "message": first_line(error)}
         return {"refused": "failed", "message": first_line(error)}
     except MemoryError:
-        return {"refused": "failed", "message": "packing the module takes too much memory"}
+        return {"refused": "failed", "message": "it takes too much memory"}
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
         return {"refused": "failed", "message": first_line(error)}
@@ -298,6 +326,9 @@ def in_child(request):
     if child == 0:
         try:
             os.close(reading)
+            # A command of a lookup must not read the requests, and ends with its group.
+            os.setsid()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX, MEMORY_MAX))
@@ -312,9 +343,13 @@ def in_child(request):
     os.close(writing)
     with os.fdopen(reading, "rb") as answers:
         text = answers.read(2 * PACKED_MAX)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except OSError:
+        pass
     os.waitpid(child, 0)
     if not text:
-        text = json.dumps({"refused": "failed", "message": "packing took longer than %d s or was killed" % REQUEST_SECONDS}).encode()
+        text = json.dumps({"refused": "failed", "message": "it took longer than %d s or was killed" % REQUEST_SECONDS}).encode()
     return text
 
 

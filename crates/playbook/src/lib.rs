@@ -32,11 +32,12 @@ pub use compile::{
 };
 pub use delegate::{
     ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer,
-    FetchRequest, FetchTarget, HostValues, IncomingFile, OnceAnswer, OtherValues, RequestLimits, RequestedTask,
-    SharedValues, TaskOccurrence, plan_delegated, plan_fetch, read_request,
+    FetchRequest, FetchTarget, HostValues, IncomingFile, LookupRequest, OnceAnswer, OtherValues, PlannedLookup,
+    RequestLimits, RequestedTask, SharedValues, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup, read_request,
 };
 pub use facts::gather;
-pub use lang::hosts::{InventoryNames, LOCAL, Selected};
+pub use filters::{KnownAnswers, LookupAnswer, LookupCall, with_lookup_answers};
+pub use lang::hosts::{InventoryNames, LOCAL, Selected, wildcard};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code
 pub use modules::repository_file;
 pub use os::process; // public because managers run ansible-playbook with it

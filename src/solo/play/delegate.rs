@@ -14,8 +14,8 @@ use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
 use remoor_playbook::{
     ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest,
-    IncomingFile, OnceAnswer, Plan, RequestLimits, RequestedTask, SharedNames, Task, TaskOccurrence, plan_delegated,
-    plan_fetch, read_request,
+    IncomingFile, KnownAnswers, LookupAnswer, LookupRequest, OnceAnswer, Plan, RequestLimits, RequestedTask,
+    SharedNames, Task, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup, read_request, with_lookup_answers,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -27,6 +27,11 @@ use tokio::task::JoinSet;
 /// Maximum number of requests of one host in a run. The largest loop has 10,000 items, and each
 /// item of a delegated task is one request.
 const REQUESTS_MAX: u32 = 20_000;
+
+/// Maximum number of lookups of one host in a run, because each may start a program.
+const LOOKUPS_MAX: u32 = 5_000;
+/// Maximum size in bytes of the answers to the lookups of one host, which are kept.
+const ANSWERS_MAX: usize = 64 << 20;
 
 /// A request of a run: its number and its content.
 pub(super) type NumberedRequest = (u64, Vec<u8>);
@@ -51,6 +56,16 @@ pub(super) struct ControllerService<'h> {
     permit: HostPermit,
     /// The names that the host may read of other hosts, once it has asked for them.
     readable: Option<Option<SharedNames>>,
+    answers: LookupAnswers,
+}
+
+/// The lookups that a host has got an answer to.
+#[derive(Default)]
+struct LookupAnswers {
+    known: Arc<KnownAnswers>,
+    count: u32,
+    /// Size of all answers in bytes.
+    bytes: usize,
 }
 
 /// An event of the executor that runs a delegated task.
@@ -85,6 +100,7 @@ impl<'h> ControllerService<'h> {
             fetched: None,
             permit,
             readable: None,
+            answers: LookupAnswers::default(),
         }
     }
 
@@ -160,6 +176,7 @@ impl<'h> ControllerService<'h> {
                 let values = self.shared.values.values_for(self.host, self.readable.iter().flatten().next());
                 Ok(serde_json::to_vec(&values).unwrap_or_default())
             }
+            ControllerRequest::Lookup(request) => Ok(self.lookup(*request).await?.encode()),
             ControllerRequest::Fetch(request) => Ok(self.fetch(request).await?.encode()),
             ControllerRequest::Part(part) => {
                 let mut file = self.fetched.take().ok_or("a part of a file that it did not announce")?;
@@ -197,6 +214,28 @@ impl<'h> ControllerService<'h> {
         Ok(())
     }
 
+    /// Performs a lookup. The error is the reason why the request is not allowed.
+    async fn lookup(&mut self, request: LookupRequest) -> Result<LookupAnswer, String> {
+        self.answers.count += 1;
+        if self.answers.count > LOOKUPS_MAX || self.answers.bytes > ANSWERS_MAX {
+            let most = ANSWERS_MAX >> 20;
+            return Err(format!("more than {LOOKUPS_MAX} lookups, or {most} MiB of answers to them"));
+        }
+        let lookup = match self.evaluate(move |plan, view| plan_lookup(plan, request, view)).await? {
+            Ok(lookup) => lookup,
+            Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
+            Err(e) => return Ok(LookupAnswer::of_error(&e)),
+        };
+        let (lookups, key) = (Arc::clone(&self.shared.lookups), lookup.call.key());
+        let performed = tokio::task::spawn_blocking(move || lookups.perform(&lookup)).await;
+        let answer = performed.map_err(|e| e.to_string())?;
+        if let LookupAnswer::Items(items) = &answer {
+            self.answers.bytes += serde_json::to_string(items).map_or(0, |text| text.len());
+            Arc::make_mut(&mut self.answers.known).insert(key, items.clone());
+        }
+        Ok(answer)
+    }
+
     /// Begins to store a file of the host. The error is the reason why the request is not allowed.
     async fn fetch(&mut self, request: FetchRequest) -> Result<FetchAnswer, String> {
         self.fetched = None;
@@ -230,10 +269,11 @@ impl<'h> ControllerService<'h> {
         let (plan, connections) = (Arc::clone(&self.plan), Arc::clone(&self.shared.connections));
         let check = self.shared.order.check;
         let Through { play: through, lost } = self.through.borrow().clone();
-        let lost = lost.into_iter().collect();
+        let (lost, answers) = (lost.into_iter().collect(), Arc::clone(&self.answers.known));
         let evaluated = tokio::task::spawn_blocking(move || {
             let host_vars = |name: &str| connections.variables_of(name);
-            evaluate(&plan, &ControllerView { check, through, lost: &lost, host_vars: &host_vars })
+            let view = ControllerView { check, through, lost: &lost, host_vars: &host_vars };
+            with_lookup_answers(answers, || evaluate(&plan, &view))
         });
         evaluated.await.map_err(|e| e.to_string())
     }

@@ -4,6 +4,7 @@
 use super::connection::{ConnectionFinder, HostConnection, usual_state_dir};
 use super::delegate::ControllerService;
 use super::events::{FailureView, HostState, PlayRunEvent, PlayTaskView};
+use super::lookups::PlayLookups;
 use super::prepare::Host;
 use super::recap::{Counted, Recap, RecapCounter};
 use super::run::{PlayStop, Progress, Through};
@@ -37,6 +38,7 @@ pub(super) struct PlayContext {
     pub once: Arc<RunOnceResults>,
     pub limits: Arc<TaskLimits>,
     pub values: Arc<HostVariablesOfRun>,
+    pub lookups: Arc<PlayLookups>,
     pub diff: bool,
     pub ending: watch::Receiver<PlayStop>,
     pub tell: mpsc::Sender<PlayRunEvent>,

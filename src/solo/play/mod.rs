@@ -16,6 +16,7 @@ mod host;
 mod host_selection;
 mod host_variables;
 mod lint;
+mod lookups;
 mod prepare;
 mod recap;
 mod run;

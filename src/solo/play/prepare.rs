@@ -39,6 +39,8 @@ pub struct PreparedPlay {
     pub(super) connections: Arc<ConnectionFinder>,
     /// The directory of the playbook's files, as messages show it.
     shown_root: PathBuf,
+    /// The absolute path of this directory.
+    pub(super) root: PathBuf,
 }
 
 /// One host with its plan.
@@ -145,7 +147,11 @@ pub(in crate::solo) fn prepare_with_sources(
     let connections = Arc::new(roads);
     let warnings = warnings.into_iter().collect();
     let shown_root = files.root.clone();
-    Ok((PreparedPlay { request, playbook, hosts, plays, warnings, connections, shown_root }, files, sources))
+    Ok((
+        PreparedPlay { request, playbook, hosts, plays, warnings, connections, shown_root, root: root.into() },
+        files,
+        sources,
+    ))
 }
 
 /// Asks for the variables of `vars_prompt`. Without a terminal they have their defaults, as in

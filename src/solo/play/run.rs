@@ -7,6 +7,7 @@
 
 use super::events::{HostState, PlayRunEvent, PlaySummary};
 use super::host::{self, HostResult, PlayContext};
+use super::lookups::PlayLookups;
 use super::prepare::{Host, PreparedPlay};
 use super::recap::Recap;
 use super::sockets::ControlSocketDir;
@@ -120,7 +121,10 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
     let (order, ending, diff) = (Arc::new(order), control.ending.subscribe(), request.diff);
     let connections = Arc::clone(&prepared.connections);
     let (once, limits, values) = (Arc::default(), Arc::default(), Arc::default());
-    let shared = PlayContext { remote, order, connections, once, limits, values, diff, ending, tell, progress };
+    let lookups = PlayLookups::new(prepared.root.clone(), Arc::clone(&request.vault), request.modules);
+    let lookups = Arc::new(lookups);
+    let shared =
+        PlayContext { remote, order, connections, once, limits, values, lookups, diff, ending, tell, progress };
     shared
         .send(PlayRunEvent::RunStart {
             playbook: request.playbook.display().to_string(),

@@ -3,6 +3,7 @@
 use super::delegate::ControllerService;
 use super::events::PlayRunEvent;
 use super::host::PlayContext;
+use super::lookups::PlayLookups;
 use super::run::{PlayStop, Progress, Through};
 use super::throttle::HostPermit;
 use super::{PlayRequest, PreparedPlay, prepare};
@@ -49,6 +50,8 @@ impl TestPlay {
             once: Arc::default(),
             limits: Arc::default(),
             values: Arc::default(),
+            lookups: Arc::new(PlayLookups::new(dir.path().to_owned(), Arc::default(), Default::default())),
+            // No host can be reached over SSH, so each allowed request has a failed task as answer.
             remote: Ok(None),
             order: Arc::new(order),
             connections: Arc::clone(&prepared.connections),

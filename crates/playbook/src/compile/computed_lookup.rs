@@ -265,11 +265,15 @@ impl Compiler<'_> {
         for lookup in &found {
             let kind = filters::short_name(&lookup.name).to_owned();
             if !FILE_KINDS.contains(&kind.as_str()) {
+                if filters::LOOKUPS_ASKED.contains(&kind.as_str()) && !self.options.delegates {
+                    let message = format!("lookup `{kind}` in a variable {}", filters::ONLY_IN_PLAY);
+                    self.warn(file, (0, 0), message, super::HINT_ANSIBLE);
+                }
                 continue;
             }
             match fixed_terms(lookup) {
                 Some(terms) => terms.iter().for_each(|term| {
-                    // Whether a task reads the variable is not known, so a missing file is no fault.
+                    // No task may read the variable, so a missing file is no fault.
                     let _missing = self.include_lookup(file, (0, 0), &kind, term);
                 }),
                 None => self.parts.computed_lookups.push(ComputedLookup {

@@ -16,6 +16,10 @@ use std::collections::BTreeMap;
 /// Maximum size in bytes of a file that a lookup reads.
 const FILE_MAX: usize = 1 << 20;
 
+/// Names of lookups without their collection that ansible-core still knows.
+const MOVED: &str = "aws_secret aws_ssm collection_version consul_kv credstash dig dnstxt etcd etcd3 filetree gcp_storage_file \
+    hashi_vault hiera k8s keyring lastpass nios onepassword onepassword_raw passwordstore redis shelvefile";
+
 /// The lookups that read or find files.
 pub(super) const FILE_KINDS: [&str; 4] = ["file", "fileglob", "first_found", "template"];
 
@@ -36,17 +40,45 @@ impl Compiler<'_> {
             let name = filters::short_name(&lookup.name);
             if FILE_KINDS.contains(&name) {
                 for term in fixed_terms(&lookup).into_iter().flatten() {
-                    if let Err((message, hint)) = self.include_lookup(file, at, name, term) {
-                        self.fault(file, at, message).hint = hint;
+                    match self.include_lookup(file, at, name, term) {
+                        Err((message, hint)) if !self.options.delegates => self.fault(file, at, message).hint = hint,
+                        Err((message, _)) if !term.starts_with(['/', '~']) => {
+                            let hint = "the controller searches the file again when a task needs it";
+                            self.warn(file, at, message, hint);
+                        }
+                        Err(_) | Ok(()) => {}
                     }
                 }
-            } else if !filters::LOOKUPS.iter().any(|(own, _)| *own == name) {
-                let refused = filters::LOOKUPS_REFUSED.iter().any(|(own, _)| *own == name);
-                let near = did_you_mean(name, filters::LOOKUPS.iter().map(|(own, _)| *own)).filter(|_| !refused);
-                let hint = near.unwrap_or_else(|| HINT_ANSIBLE.to_owned());
-                self.fault_hint(file, at, format!("lookup `{}` is not part of the language", lookup.name), hint);
+            } else {
+                self.check_lookup_name(file, at, name);
             }
         }
+    }
+
+    /// Checks that a lookup of this name exists, and that the controller can answer it.
+    pub(super) fn check_lookup_name(&mut self, file: &str, at: (u32, u32), name: &str) {
+        let own = filters::LOOKUPS.iter().any(|(own, _)| *own == name);
+        let asked = filters::LOOKUPS_ASKED.contains(&name) || !own && self.is_plugin_lookup(name);
+        match (own || asked, asked && !self.options.delegates) {
+            (true, false) => {}
+            (true, true) => {
+                self.fault_hint(file, at, format!("lookup `{name}` {}", filters::ONLY_IN_PLAY), HINT_ANSIBLE);
+            }
+            (false, _) => {
+                let near = did_you_mean(name, filters::LOOKUPS.iter().map(|(own, _)| *own));
+                let hint = near.unwrap_or_else(|| HINT_ANSIBLE.to_owned());
+                self.fault_hint(file, at, format!("lookup `{name}` is not part of the language"), hint);
+            }
+        }
+    }
+
+    /// Whether a plugin may have this name: one of a collection, or one in a directory
+    /// `lookup_plugins` of the playbook or a role.
+    fn is_plugin_lookup(&self, name: &str) -> bool {
+        let end = format!("lookup_plugins/{name}.py");
+        name.split('.').count() > 2
+            || MOVED.split_whitespace().any(|moved| moved == name)
+            || self.files.0.keys().any(|path| path.ends_with(&end))
     }
 
     /// Adds what a lookup of the kind `kind` finds for `term`. The error has a message and a hint.
@@ -281,9 +313,9 @@ mod tests {
         for (text, want) in [
             ("{{ lookup('file', 'gone.txt') }}", "`gone.txt` is not in the fleet directory"),
             ("{{ lookup('file', '/etc/hosts') }}", "is outside the fleet directory"),
-            ("{{ lookup('file', missing) }}", "lookup `file`: no file matches `*`"),
+            ("{{ lookup('file', missing) }}", "an argument of a lookup is undefined"),
             ("{{ lookup('file', name) }}", "`web` is not in the fleet directory"),
-            ("{{ lookup('file', ['a']) }}", "takes names that are known before the run"),
+            ("{{ lookup('file', dict(a=1)) }}", "takes names that are known before the run"),
             ("{{ lookup('flie', 'x') }}", "lookup `flie` is not part of the language"),
             ("{{ query('fileglob', ansible_hostname ~ '*') }}", "only the node knows the pattern `**`"),
             ("{{ query('fileglob', '/etc/*') }}", "is outside the fleet directory"),

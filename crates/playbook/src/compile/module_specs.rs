@@ -161,7 +161,8 @@ macro_rules! keys {
 pub const TASK_KEYS: &[&str] = keys! {
     "when" "delegate_to" "delegate_facts" "notify" "action" "local_action" "loop" "with_items" "with_list" "with_dict"
     "with_together" "with_nested" "with_cartesian" "with_sequence" "with_subelements" "with_indexed_items"
-    "with_flattened" "with_fileglob" "with_first_found" "with_file" "with_inventory_hostnames" "loop_control" "register" "changed_when" "failed_when"
+    "with_flattened" "with_fileglob" "with_first_found" "with_file" "with_inventory_hostnames"
+    "with_csvfile" "with_ini" "with_lines" "with_password" "with_random_choice" "with_url" "loop_control" "register" "changed_when" "failed_when"
     "until" "retries" "delay" "listen" "args" "async" "poll"
 };
 pub const BLOCK_KEYS: &[&str] = keys! {
@@ -172,8 +173,7 @@ pub const PLAY_KEYS: &[&str] = keys! {
     "roles" "serial" "max_fail_percentage" "order" "strategy" "force_handlers"
 };
 /// Keywords of tasks and plays that Ansible has and remoor does not support.
-pub const UNSUPPORTED_KEYWORDS: &str = "with_random_choice with_lines \
-    gather_timeout fact_path import_playbook";
+pub const UNSUPPORTED_KEYWORDS: &str = "gather_timeout fact_path import_playbook";
 
 /// A module's or keyword's name without its collection, if the collection is known.
 pub fn short_name(name: &str) -> &str {

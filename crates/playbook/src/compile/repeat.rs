@@ -28,6 +28,9 @@ pub(super) fn kind(key: &str) -> Option<RepeatKind> {
         "with_flattened" => RepeatKind::Flattened,
         "with_fileglob" => RepeatKind::FileGlob,
         "with_first_found" => RepeatKind::FirstFound,
+        "with_csvfile" | "with_ini" | "with_lines" | "with_password" | "with_random_choice" | "with_url" => {
+            RepeatKind::Lookup
+        }
         _ => return None,
     })
 }
@@ -72,7 +75,8 @@ impl Compiler<'_> {
             return Repeat { kind, items, ..Repeat::default() };
         }
         let mut items = value.json();
-        let named = matches!(kind, RepeatKind::Sequence | RepeatKind::FileGlob | RepeatKind::FirstFound);
+        let named =
+            matches!(kind, RepeatKind::Sequence | RepeatKind::FileGlob | RepeatKind::FirstFound | RepeatKind::Lookup);
         match &value.data {
             SpannedData::Text(text) if super::is_name(text) && key.starts_with("with_") && !named => {
                 let hint = format!("write \"{{{{ {text} }}}}\"");
@@ -86,6 +90,11 @@ impl Compiler<'_> {
             _ => {}
         }
         self.check_markup(file, value);
+        if kind == RepeatKind::Lookup {
+            let name = short_key(key).trim_start_matches("with_").to_owned();
+            self.check_lookup_name(file, at, &name);
+            return Repeat { kind, items: json!({"lookup": name, "terms": items}), ..Repeat::default() };
+        }
         let looked_up = items.as_str().filter(|_| matches!(kind, RepeatKind::Loop | RepeatKind::Items));
         let (kind, items) = match looked_up.and_then(lookup::of_files) {
             Some((kind, terms, true)) => (kind, json!(terms)),

@@ -116,9 +116,9 @@ fn what_only_ansible_can_do_is_named() {
               hint: use `provisioner: ansible`
             site.yml:7:20: `delegate_to` another host (`localhost`) is not part of the language
               hint: use `provisioner: ansible`
-            site.yml:9:7: `with_random_choice` is not part of the language
+            site.yml:9:27: lookup `random_choice` works only during `remoor play`, because managers read no files and run no commands for a node
               hint: use `provisioner: ansible`
-            site.yml:10:14: lookup `url` is not part of the language
+            site.yml:10:14: lookup `url` works only during `remoor play`, because managers read no files and run no commands for a node
               hint: use `provisioner: ansible`
         "#]],
     );

@@ -29,16 +29,28 @@ struct OpenedInclude<'p> {
 }
 
 impl<'p> TaskPath<'p> {
-    /// The path to the task with this number.
+    /// Like `find`, but the task may also be an include.
+    pub fn find_with_includes(plan: &'p Plan, id: u32) -> Option<Self> {
+        Self::find_any(plan, id, Includes::Found)
+    }
+
+    /// The path to the task with this number, which is no include.
     pub fn find(plan: &'p Plan, id: u32) -> Option<Self> {
+        Self::find_any(plan, id, Includes::Passed)
+    }
+
+    fn find_any(plan: &'p Plan, id: u32, which: Includes) -> Option<Self> {
         plan.plays.iter().find_map(|play| {
             let mut includes = Vec::new();
-            let sections = play.sections.iter().find_map(|steps| find_in_steps(steps, id, &mut includes));
+            let sections = play.sections.iter().find_map(|steps| find_in_steps(steps, (id, which), &mut includes));
             let in_handler = sections.is_none();
             let task = sections.or_else(|| {
                 play.handlers.iter().find_map(|handler| match handler.task.id == id {
                     true => Some(&handler.task),
-                    false => find_in_choices(&handler.task, (&handler.choices, &handler.refused), id, &mut includes),
+                    false => {
+                        let choices = (&handler.choices, &handler.refused);
+                        find_in_choices(&handler.task, choices, (id, which), &mut includes)
+                    }
                 })
             })?;
             Some(Self { play, task, in_handler, includes })
@@ -112,12 +124,24 @@ impl<'p> TaskPath<'p> {
     }
 }
 
-fn find_in_steps<'p>(steps: &'p [PlanStep], id: u32, includes: &mut Vec<OpenedInclude<'p>>) -> Option<&'p Task> {
+/// Whether a search finds the tasks of includes themselves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Includes {
+    Found,
+    Passed,
+}
+
+fn find_in_steps<'p>(
+    steps: &'p [PlanStep],
+    id: (u32, Includes),
+    includes: &mut Vec<OpenedInclude<'p>>,
+) -> Option<&'p Task> {
     steps.iter().find_map(|step| match step {
-        PlanStep::Task(task) => (task.id == id).then_some(&**task),
+        PlanStep::Task(task) => (task.id == id.0).then_some(&**task),
         PlanStep::Block(b) => {
             [&b.block, &b.rescue, &b.always].into_iter().find_map(|part| find_in_steps(part, id, includes))
         }
+        PlanStep::Include(i) if i.task.id == id.0 && id.1 == Includes::Found => Some(&i.task),
         PlanStep::Include(i) => find_in_choices(&i.task, (&i.choices, &i.refused), id, includes),
     })
 }
@@ -125,7 +149,7 @@ fn find_in_steps<'p>(steps: &'p [PlanStep], id: u32, includes: &mut Vec<OpenedIn
 fn find_in_choices<'p>(
     task: &'p Task,
     (choices, refused): (&'p Choices, &'p RejectedChoices),
-    id: u32,
+    id: (u32, Includes),
     includes: &mut Vec<OpenedInclude<'p>>,
 ) -> Option<&'p Task> {
     choices.values().find_map(|chosen| {

@@ -13,12 +13,14 @@
 mod fetch_file;
 mod include_chain;
 mod incoming_file;
+mod lookups;
 mod one_task;
 mod request_limits;
 mod run_once;
 mod shared_facts;
 mod throttle;
 
+use crate::filters;
 use crate::modules::{ModuleResult, PYTHON_VARIABLE, TaskOutcome};
 use crate::plan::{DelegatedRun, Plan, Play, Task};
 use crate::run::Run;
@@ -34,6 +36,8 @@ pub(crate) use fetch_file::FETCH;
 pub use fetch_file::{FetchAnswer, FetchRequest, FetchTarget, plan_fetch};
 use include_chain::TaskPath;
 pub use incoming_file::IncomingFile;
+pub(crate) use lookups::{LookupLink, ValuesOfRun};
+pub use lookups::{LookupRequest, PlannedLookup, plan_lookup};
 pub use request_limits::{RequestLimits, TaskOccurrence};
 pub use run_once::OnceAnswer;
 pub(crate) use run_once::OnceResult;
@@ -91,6 +95,8 @@ enum Request {
     Share(Value),
     /// The values of other hosts.
     Others,
+    /// Perform a lookup on the controller.
+    Lookup(Box<LookupRequest>),
 }
 
 /// A request of a run, as the controller handles it.
@@ -118,6 +124,8 @@ pub enum ControllerRequest<'p> {
     Share(SharedValues),
     /// The answer is `OtherValues`.
     Others,
+    /// A lookup, see `plan_lookup`. The answer is a `LookupAnswer`.
+    Lookup(Box<LookupRequest>),
 }
 
 /// The task that a request is about.
@@ -170,6 +178,7 @@ pub fn read_request<'p>(plan: &'p Plan, check: bool, request: &[u8]) -> Result<C
             ControllerRequest::Share(values)
         }
         Request::Others => ControllerRequest::Others,
+        Request::Lookup(lookup) => ControllerRequest::Lookup(lookup),
         Request::Fetch(fetch) => ControllerRequest::Fetch(fetch),
         Request::Part(part) => {
             let part = base64::engine::general_purpose::STANDARD.decode(part);
@@ -257,6 +266,9 @@ pub fn plan_delegated(
     one_task::keep_needed_values(&one, &mut state);
     one_task::set_python(&mut one, vars.get(PYTHON_VARIABLE));
     let item = layer.map(|layer| layer.json());
+    // The evaluation of the options reads the answers that the other host needs.
+    let _options = variable_scope::args(&scope, task);
+    one.extra.extend(filters::answers_read().map(|answers| (filters::LOOKUP_ANSWERS.to_owned(), answers)));
     let mut texts = one_task::texts_of(&one, &state);
     texts.extend(item.iter().filter_map(|item| serde_json::to_string(item).ok()));
     one.secrets = plan.secrets.restricted_to(&texts);

@@ -1,6 +1,7 @@
 //! The lookups `file`, `template`, `fileglob` and `first_found`. They find the files that the
-//! compiler has included in the plan.
+//! compiler has included in the plan. During `remoor play`, the controller finds the others.
 
+use super::asked_lookups::{self, LookupCall};
 use super::lookups::items;
 use super::{FilterResult, failure, list};
 use crate::lang::{hosts, python};
@@ -40,7 +41,7 @@ pub fn placed_key(key: &str, place: &str) -> String {
 }
 
 /// What the compiler has found for this lookup of a name, in the place of the task.
-fn included(state: &State, kind: &str, name: &str) -> Option<Value> {
+fn find_included(state: &State, kind: &str, name: &str) -> Option<Value> {
     let all = state.lookup(LOOKUP_FILES)?;
     let scope = scope_of(state);
     let place = scope.as_ref().and_then(|scope| scope.host_layers()).map(|own| own.place.as_str());
@@ -49,19 +50,31 @@ fn included(state: &State, kind: &str, name: &str) -> Option<Value> {
     [placed, key].iter().find_map(|key| all.get_attr(key).ok().filter(|found| !found.is_undefined()))
 }
 
-/// The paths that the compiler has found for a name or pattern.
-fn included_paths(state: &State, kind: &str, name: &str) -> Result<Option<Vec<Value>>, Error> {
-    let found = included(state, kind, name).filter(|found| found.kind() == ValueKind::Seq);
-    found.map(|found| list(kind, &found)).transpose()
+/// The paths that the compiler or the controller has found for a name or pattern. None: nobody
+/// knows whether there are such files.
+fn find_paths(state: &State, kind: &str, name: &str) -> Result<Option<Vec<Value>>, Error> {
+    let found = find_included(state, kind, name).filter(|found| found.kind() == ValueKind::Seq);
+    match found {
+        Some(found) => list(kind, &found).map(Some),
+        None if kind == "first_found" && is_covered(state, name)? => Ok(Some(Vec::new())),
+        None if asked_lookups::are_answered(state) => {
+            asked_lookups::ask(state, &LookupCall::new(kind, vec![name.into()])).map(Some)
+        }
+        None => Ok(None),
+    }
 }
 
 /// The text of a file that the compiler included.
 fn included_text(state: &State, kind: &str, name: &Value) -> Result<String, Error> {
     let name = python::text(name)?;
-    let content = included(state, kind, &name).and_then(|file| file.get_attr("content").ok());
+    let content = find_included(state, kind, &name).and_then(|file| file.get_attr("content").ok());
     let content = content.filter(|content| !content.is_undefined());
     let bytes = content.and_then(|c| base64::engine::general_purpose::STANDARD.decode(c.as_str()?).ok());
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    if text.is_none() && asked_lookups::are_answered(state) {
+        let found = asked_lookups::ask(state, &LookupCall::new(kind, vec![name.into()]))?;
+        return found.first().map_or_else(|| Ok(String::new()), python::text);
+    }
     text.ok_or_else(|| failure(format!("lookup {kind}: the plan does not contain `{name}`")))
 }
 
@@ -78,7 +91,7 @@ pub(super) fn fileglob(state: &State, patterns: &[Value]) -> Result<Vec<Value>, 
     let mut out = Vec::new();
     for pattern in patterns {
         let pattern = python::text(pattern)?;
-        let found = included_paths(state, "fileglob", &pattern)?;
+        let found = find_paths(state, "fileglob", &pattern)?;
         out.extend(found.ok_or_else(|| not_included("fileglob", &pattern))?);
     }
     Ok(out)
@@ -98,11 +111,10 @@ pub(super) fn first_found(state: &State, terms: &[Value], k: &Kwargs) -> Result<
     let terms = terms.iter().map(expr::to_json).collect::<Result<Vec<_>, _>>()?;
     let (names, skips) = searched_names(&terms, &options);
     for name in &names {
-        let found = included_paths(state, "first_found", name)?;
+        let found = find_paths(state, "first_found", name)?;
         match found {
             Some(found) if found.is_empty() => {}
             Some(found) => return Ok(found),
-            None if is_covered(state, name)? => {}
             None => return Err(not_included("first_found", name)),
         }
     }

@@ -1,11 +1,10 @@
-//! `lookup`, `query` and `q`. The supported lookups need only variables, or files that the compiler
-//! includes in the plan.
-//!
-//! Templates are rendered on the node, so commands and network requests of the manager are not
-//! available. `REFUSED` lists alternatives.
+//! `lookup`, `query` and `q`. Most lookups need only variables, or files that the compiler includes
+//! in the plan. During `remoor play`, the controller answers the others (`ASKED`).
 
+use super::asked_lookups::{self, LookupCall};
 use super::{FilterResult, failure, file_lookups, list, lists, undefined_error};
 use crate::lang::python;
+use crate::template::expr;
 use crate::vars::scope::on_the_node;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, State, Value};
@@ -13,37 +12,56 @@ use regex::Regex;
 
 /// The supported lookups, each with its difference from Ansible. An empty text means no difference.
 pub const KNOWN: &[(&str, &str)] = &[
+    ("config", "works only with `remoor play`, and needs ansible-core on the controller; a fleet refuses it"),
+    ("csvfile", "works only with `remoor play`, and needs ansible-core on the controller; a fleet refuses it"),
     ("dict", ""),
-    ("env", "reads the environment of the node; Ansible reads the environment of the controller"),
+    (
+        "env",
+        "during `remoor play`, reads the environment of the controller, as in Ansible; in a fleet, that of the node",
+    ),
     ("file", "reads text files of the fleet directory"),
     ("fileglob", "finds files of the fleet directory, sorted by name; a pattern must be known before the run"),
     ("first_found", "finds files of the fleet directory"),
     ("flattened", ""),
     ("indexed_items", ""),
+    ("ini", "works only with `remoor play`, and needs ansible-core on the controller; a fleet refuses it"),
+    (
+        "inventory_hostnames",
+        "works only with `remoor play`, and needs ansible-core on the controller; a fleet refuses it",
+    ),
     ("items", ""),
+    ("lines", "works only with `remoor play`; a fleet refuses it, because managers run no commands"),
     ("list", ""),
     ("nested", ""),
+    ("password", "works only with `remoor play`, and needs ansible-core on the controller; a fleet refuses it"),
+    ("pipe", "works only with `remoor play`; a fleet refuses it, because managers run no commands"),
+    ("random_choice", "works only with `remoor play`, and needs ansible-core on the controller; a fleet refuses it"),
     ("sequence", ""),
     ("subelements", ""),
     ("template", "renders a template of the fleet directory, without options"),
     ("together", ""),
+    ("unvault", "works only with `remoor play`; a fleet refuses it; use the lookup file, which opens encrypted files"),
+    ("url", "works only with `remoor play`, and needs ansible-core on the controller; a fleet refuses it"),
     ("varnames", ""),
     ("vars", ""),
 ];
 
-/// Lookups of Ansible that are not supported, each with the reason or an alternative.
-pub const REFUSED: &[(&str, &str)] = &[
-    ("config", "remoor has no Ansible settings"),
-    ("csvfile", "it reads a file of the manager; use vars_files"),
-    ("ini", "it reads a file of the manager; use vars_files"),
-    ("inventory_hostnames", "write the group as groups['name']"),
-    ("lines", "it runs a command on the manager"),
-    ("password", "it writes a file on the manager"),
-    ("pipe", "it runs a command on the manager"),
-    ("random_choice", "a second run would not give the same result"),
-    ("unvault", "use the lookup file, which opens encrypted files"),
-    ("url", "it sends a request from the manager; use the module uri on the node"),
+/// Lookups that only the controller answers, during `remoor play`. A fleet refuses them.
+pub const ASKED: &[&str] = &[
+    "config",
+    "csvfile",
+    "ini",
+    "inventory_hostnames",
+    "lines",
+    "password",
+    "pipe",
+    "random_choice",
+    "unvault",
+    "url",
 ];
+
+/// Lookups of Ansible that are not supported, each with the reason or an alternative.
+pub const REFUSED: &[(&str, &str)] = &[];
 
 /// Maximum nesting of the lists of `flattened`.
 const NESTING_MAX: usize = 64;
@@ -65,13 +83,36 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> FilterResult
         return Err(undefined_error("an argument of a lookup is undefined"));
     }
     let wanted: Option<bool> = k.get("wantlist")?;
+    let lenient = matches!(k.get::<Option<&str>>("errors")?, Some("ignore" | "warn"));
     let name = python::text(name)?;
     let name = short_name(&name);
-    let found = match name {
-        "env" => {
-            on_the_node(state)?;
-            env(terms, k)?
+    let as_list = wanted.unwrap_or(as_list);
+    let found = match find(state, name, terms, k) {
+        Err(_) if lenient => return Ok(if as_list { Vec::<Value>::new().into() } else { Value::from(()) }),
+        found => found?,
+    };
+    k.assert_all_used()?;
+    if found.len() > ITEMS_MAX {
+        return Err(failure(format!("lookup {name}: more than {ITEMS_MAX} items")));
+    }
+    if as_list {
+        return Ok(found.into());
+    }
+    // A single item is returned as it is; several texts are joined with commas.
+    Ok(match found.as_slice() {
+        [one] => one.clone(),
+        several if !several.is_empty() && several.iter().all(|v| v.kind() == ValueKind::String) => {
+            several.iter().map(|v| v.as_str().unwrap_or_default()).collect::<Vec<_>>().join(",").into()
         }
+        [] => Value::from(Vec::<Value>::new()),
+        _ => found.into(),
+    })
+}
+
+/// The items that a lookup finds.
+fn find(state: &State, name: &str, terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
+    Ok(match name {
+        "env" => env(state, terms, k)?,
         "file" => file_lookups::file(state, terms, k)?,
         "fileglob" => file_lookups::fileglob(state, &items(terms)?)?,
         "first_found" => file_lookups::first_found(state, terms, k)?,
@@ -104,25 +145,12 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> FilterResult
             _ => return Err(failure("lookup subelements: takes a list and a name")),
         },
         other => {
-            let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
-            return Err(failure(format!("lookup `{other}` is not supported; supported are {}", known.join(", "))));
+            let mut call = LookupCall::new(other, terms.iter().map(expr::to_json).collect::<Result<_, _>>()?);
+            for option in k.args().filter(|option| !matches!(*option, "errors" | "wantlist")) {
+                call.options.insert(option.to_owned(), expr::to_json(&k.get(option)?)?);
+            }
+            asked_lookups::ask(state, &call)?
         }
-    };
-    k.assert_all_used()?;
-    if found.len() > ITEMS_MAX {
-        return Err(failure(format!("lookup {name}: more than {ITEMS_MAX} items")));
-    }
-    if wanted.unwrap_or(as_list) {
-        return Ok(found.into());
-    }
-    // A single item is returned as it is; several texts are joined with commas.
-    Ok(match found.as_slice() {
-        [one] => one.clone(),
-        several if !several.is_empty() && several.iter().all(|v| v.kind() == ValueKind::String) => {
-            several.iter().map(|v| v.as_str().unwrap_or_default()).collect::<Vec<_>>().join(",").into()
-        }
-        [] => Value::from(Vec::<Value>::new()),
-        _ => found.into(),
     })
 }
 
@@ -148,12 +176,19 @@ fn flatten(items: &[Value], out: &mut Vec<Value>, depth: usize) -> Result<(), Er
     Ok(())
 }
 
-fn env(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
+fn env(state: &State, terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
     let fallback: Option<Value> = k.get("default")?;
+    let asks = asked_lookups::are_answered(state);
+    if !asks {
+        on_the_node(state)?;
+    }
     let one = |term: &Value| {
         let name = python::text(term)?;
-        let fallback = || fallback.clone().unwrap_or_else(|| Value::from(""));
-        Ok(std::env::var(&name).map_or_else(|_| fallback(), Value::from))
+        let found = match asks {
+            true => asked_lookups::ask(state, &LookupCall::new("env", vec![name.into()]))?.pop(),
+            false => std::env::var(&name).ok().map(Value::from),
+        };
+        Ok(found.unwrap_or_else(|| fallback.clone().unwrap_or_else(|| Value::from(""))))
     };
     terms.iter().map(one).collect()
 }

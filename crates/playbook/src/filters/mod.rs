@@ -5,6 +5,7 @@
 //! Ansible has and remoor does not support. `vocabulary.rs` reports them at compile time, never at
 //! run time.
 
+mod asked_lookups;
 mod containers;
 mod digest;
 mod durations;
@@ -30,11 +31,15 @@ mod text;
 mod time;
 mod vocabulary;
 
+pub use asked_lookups::{
+    AnswersLookups, KnownAnswers, LOOKUP_ANSWERS, LookupAnswer, LookupCall, ONLY_IN_PLAY, answers_read, ask_controller,
+    has_found, makes_call, with_lookup_answers,
+};
 pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
 pub use digest::crypt_password;
 pub use file_lookups::{LOOKUP_FILES, lookup_place, placed_key, searched_names};
 pub use jinja_tests::ENCRYPTED_TEXTS;
-pub use lookups::{KNOWN as LOOKUPS, REFUSED as LOOKUPS_REFUSED, short_name};
+pub use lookups::{ASKED as LOOKUPS_ASKED, KNOWN as LOOKUPS, REFUSED as LOOKUPS_REFUSED, short_name};
 pub use methods::call as call_method;
 pub use methods::{IN_PLACE as METHODS_IN_PLACE, KNOWN as METHODS};
 pub use per_item::as_pair;

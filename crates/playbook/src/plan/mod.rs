@@ -532,6 +532,8 @@ pub enum RepeatKind {
     FileGlob,
     /// The first file that exists.
     FirstFound,
+    /// The items of the map `{lookup: name, terms: list}`: what a lookup of the controller finds.
+    Lookup,
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
     }
     let before = owed.clone();
     let mut run = Run {
-        frame,
+        frame: frame.with_controller(options.controller.as_ref()),
         options,
         cancel,
         sink,

@@ -275,7 +275,7 @@ fn the_host_of_the_task_receives_only_the_secret_texts_that_the_task_reads() {
     assert!(both.texts().contains("result-of-a-task") && both.texts().contains(quoted), "the task reads the result");
 }
 
-fn compile_playbook(dir: &Path, text: &str, files: &[(&str, &str)]) -> Plan {
+pub(super) fn compile_playbook(dir: &Path, text: &str, files: &[(&str, &str)]) -> Plan {
     let owned = |(path, text): &(&str, &str)| ((*path).to_owned(), text.as_bytes().to_vec());
     let mut set: BTreeMap<String, Vec<u8>> = files.iter().map(owned).collect();
     set.extend([owned(&("site.yml", text))]);

@@ -17,6 +17,7 @@ mod fetch_modules;
 mod hostvars;
 mod language;
 mod links;
+mod lookups;
 mod other_users;
 mod pending_handlers;
 mod properties;

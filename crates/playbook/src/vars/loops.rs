@@ -2,6 +2,7 @@
 //! files only find files of the plan.
 
 use crate::compile::join;
+use crate::filters::{self, LookupCall};
 use crate::lang::hosts;
 use crate::plan::{Repeat, RepeatKind};
 use crate::template::expr;
@@ -19,6 +20,11 @@ pub fn items(scope: &ExprScope, repeat: &Repeat) -> Result<Vec<Value>, String> {
     let items = match repeat.kind {
         RepeatKind::FirstFound => first_found(scope, repeat)?,
         RepeatKind::FileGlob => file_glob(&flat(into_list(rendered(&repeat.items)?)), repeat)?,
+        RepeatKind::Lookup => {
+            let name = repeat.items["lookup"].as_str().unwrap_or_default();
+            let call = LookupCall::new(name, into_list(rendered(&repeat.items["terms"])?));
+            filters::ask_controller(scope, &call).map_err(|e| expr::explain(&e))?
+        }
         RepeatKind::Sequence => sequences(&into_list(rendered(&repeat.items)?))?,
         kind => list_items(kind, rendered(&repeat.items)?)?,
     };

@@ -4,6 +4,7 @@
 //! read, at most `DEPTH_MAX` levels deep. So a variable that refers to itself causes an error, not
 //! an endless loop.
 
+use crate::filters::AnswersLookups;
 use crate::template::expr;
 use crate::vars::hostvars;
 use crate::vars::var_map::{Var, VarMap};
@@ -78,6 +79,8 @@ pub struct HostLayers {
     pub others_change: bool,
     /// The place of the task, in whose directories lookups search files.
     pub place: String,
+    /// Answers the lookups that only the controller can answer. None: there is no controller.
+    pub answers: Option<Arc<dyn AnswersLookups>>,
 }
 
 /// The message of the error for the read of an unknown name. Code that must recognize this error
@@ -103,6 +106,11 @@ impl ExprScope {
     /// The values that `with_host` has set, if any.
     pub fn host_layers(&self) -> Option<&Arc<HostLayers>> {
         self.0.own.as_ref()
+    }
+
+    /// The layers in ascending order of precedence.
+    pub fn layers(&self) -> &[Arc<VarMap>] {
+        &self.0.layers
     }
 
     /// Returns this scope with one more layer of the highest precedence.
@@ -140,6 +148,15 @@ impl ExprScope {
     /// as unknown.
     fn is_unknown(&self, name: &str) -> bool {
         self.0.unknown.contains(name) || !self.0.unknown.is_empty() && crate::facts::is_known(name)
+    }
+
+    /// Fails before a run, for values that only a run knows. The trace records the read.
+    pub fn fail_before_run(&self) -> Result<(), Error> {
+        if self.0.unknown.is_empty() {
+            return Ok(());
+        }
+        note_unknown();
+        Err(Error::new(ErrorKind::InvalidOperation, format!("it is {UNKNOWN}")))
     }
 
     /// Names whose value is only known during a run.
@@ -277,16 +294,14 @@ pub fn object(map: &serde_json::Map<String, serde_json::Value>) -> Value {
     Value::from_object(LazyMap { scope: ExprScope::default(), map })
 }
 
+/// Notes that the current evaluation read a value that is only known during a run.
+pub fn note_unknown() {
+    note(|trace| trace.unknown = true);
+}
+
 /// Fails before a run. Filters and tests whose result only the node knows call this function.
 pub fn on_the_node(state: &State) -> Result<(), Error> {
-    let vars = state.lookup("vars");
-    let looked_at =
-        vars.as_ref().and_then(|v| v.downcast_object_ref::<Root>()).is_some_and(|r| !r.0.0.unknown.is_empty());
-    if looked_at {
-        note(|trace| trace.unknown = true);
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("it is {UNKNOWN}")));
-    }
-    Ok(())
+    scope_of(state).map_or(Ok(()), |scope| scope.fail_before_run())
 }
 
 /// The scope that a filter or function is evaluated with.

@@ -1,6 +1,7 @@
 //! The variables of a plan in their order of precedence, and the items, options and environment
 //! that a task makes of them. The run and `rendered` share this code, so both see the same values.
 
+use crate::delegate::{ControllerLink, LookupLink, ValuesOfRun};
 use crate::filters;
 use crate::lang::python;
 use crate::plan::elevation::octal_mode;
@@ -48,6 +49,8 @@ pub struct VariableScope<'p> {
     /// Variables whose values in the layers are hidden, because only a real run knows their current
     /// values.
     forgotten: BTreeSet<String>,
+    /// The connection to the controller, which answers lookups.
+    lookups: Option<LookupLink>,
     plan: &'p Plan,
 }
 
@@ -87,8 +90,15 @@ impl<'p> VariableScope<'p> {
             params: Vec::new(),
             unknown: BTreeSet::new(),
             forgotten: BTreeSet::new(),
+            lookups: None,
             plan,
         }
+    }
+
+    /// Returns this scope, but `controller` answers the lookups that the run cannot answer itself.
+    pub fn with_controller(mut self, controller: Option<&ControllerLink>) -> Self {
+        self.lookups = controller.and_then(|controller| LookupLink::new(controller, self.plan));
+        self
     }
 
     /// Sets `ansible_check_mode`.
@@ -136,13 +146,21 @@ impl<'p> VariableScope<'p> {
         RunState {
             facts: self.facts.json(),
             registers: self.registers.json(),
+            params: self.params.iter().map(|layer| layer.json()).collect(),
+            others: self.others.iter().map(|(host, vars)| (host.clone(), vars.json())).collect(),
+            ..self.state_without_variables()
+        }
+    }
+
+    /// The parts of `state` that are not maps of variables.
+    fn state_without_variables(&self) -> RunState {
+        RunState {
             included: self.included_layers.clone(),
             files: self.files.clone(),
             exports: self.exports.clone(),
-            params: self.params.iter().map(|layer| layer.json()).collect(),
-            others: self.others.iter().map(|(host, vars)| (host.clone(), vars.json())).collect(),
             lost: self.lost.clone(),
             unknown: self.unknown.union(&self.forgotten).cloned().collect(),
+            ..RunState::default()
         }
     }
 
@@ -250,7 +268,7 @@ impl<'p> VariableScope<'p> {
     pub fn scope(&self, play: &Play, task: &Task) -> ExprScope {
         let pick = |list: &[u32]| list.iter().filter_map(|i| self.layers.get(*i as usize).cloned()).collect::<Vec<_>>();
         let registers = Arc::new(self.registers.clone());
-        let mut own = vec![self.inventory.clone(), self.facts.clone(), self.included.clone(), registers];
+        let mut own = vec![self.inventory.clone(), self.facts.clone(), self.included.clone(), registers.clone()];
         self.leave_out_forgotten(&mut own);
         let mut layers = pick(&play.defaults);
         layers.extend(pick(&self.exports.defaults));
@@ -269,7 +287,18 @@ impl<'p> VariableScope<'p> {
         own.push(self.extra.clone());
         let (others, others_change) = (self.others.clone(), self.others_change);
         let place = filters::lookup_place(&task.place.file);
-        let own = HostLayers { name: self.plan.host.clone(), layers: own, others, others_change, place };
+        let answers = self.lookups.as_ref().map(|link| {
+            let values = ValuesOfRun {
+                facts: self.facts.clone(),
+                registers,
+                params: self.params.clone(),
+                others: self.others.clone(),
+                rest: self.state_without_variables(),
+                layers: layers.len(),
+            };
+            link.answers(task, values)
+        });
+        let own = HostLayers { name: self.plan.host.clone(), layers: own, others, others_change, place, answers };
         ExprScope::new(layers, self.unknown.clone()).with_host(Arc::new(own))
     }
 

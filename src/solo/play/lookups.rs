@@ -1,0 +1,211 @@
+//! Performs the lookups of the runs on this machine. Files are read here, and plugins of Ansible
+//! perform the other lookups.
+
+use crate::module_packer::{LookupPlugins, ModulePolicy};
+use remoor_playbook::{LookupAnswer, LookupCall, PlannedLookup};
+use remoor_vault::{Vault, is_encrypted};
+use serde_json::{Value, json};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Maximum size in bytes of a file that a lookup reads.
+const FILE_MAX: u64 = 1 << 20;
+/// Lookups whose arguments must not depend on values of a host: they run a command, or reveal a
+/// setting of this machine.
+const CHOSEN_BY_PLAYBOOK: [&str; 4] = ["config", "env", "lines", "pipe"];
+/// Maximum number of files of one pattern.
+const FILES_MAX: usize = 10_000;
+
+/// Performs lookups for all hosts of a run.
+#[derive(Debug)]
+pub(super) struct PlayLookups {
+    /// Absolute path of the directory of the playbook's files.
+    root: PathBuf,
+    vault: Arc<Vault>,
+    policy: ModulePolicy,
+    plugins: LookupPlugins,
+}
+
+impl PlayLookups {
+    pub fn new(root: PathBuf, vault: Arc<Vault>, policy: ModulePolicy) -> Self {
+        let plugins = LookupPlugins::new(root.clone());
+        Self { root, vault, policy, plugins }
+    }
+
+    /// Performs a lookup. It may take long, so the caller uses a thread for blocking work.
+    pub fn perform(&self, lookup: &PlannedLookup) -> LookupAnswer {
+        let PlannedLookup { call, places, variables, depends_on_host } = lookup;
+        let LookupCall { name, terms, .. } = call;
+        if *depends_on_host && let Some(why) = self.reject_values_of_host(call) {
+            return LookupAnswer::Failed(why);
+        }
+        let dirs: Vec<PathBuf> = places.iter().map(|place| self.root.join(place)).collect();
+        let term = terms.first().and_then(Value::as_str).unwrap_or_default();
+        let texts = |found: Result<String, String>| match found {
+            Ok(text) => LookupAnswer::Items(vec![json!(text)]),
+            Err(why) => LookupAnswer::Failed(why),
+        };
+        let search = Search { dirs: &dirs, root: &self.root };
+        match name.as_str() {
+            "env" => LookupAnswer::Items(std::env::var(term).ok().into_iter().map(Value::from).collect()),
+            "file" => texts(self.read(&search, "files", term)),
+            "template" => texts(self.read(&search, "templates", term)),
+            "unvault" => {
+                let read =
+                    |term: &Value| self.read(&search, "files", term.as_str().unwrap_or_default()).map(Value::from);
+                match terms.iter().map(read).collect::<Result<Vec<_>, _>>() {
+                    Ok(items) => LookupAnswer::Items(items),
+                    Err(why) => LookupAnswer::Failed(why),
+                }
+            }
+            "first_found" => LookupAnswer::Items(search.find("files", term).iter().map(|path| json!(path)).collect()),
+            "fileglob" => match search.find_matching(term) {
+                Ok(found) => LookupAnswer::Items(found.iter().map(|path| json!(path)).collect()),
+                Err(why) => LookupAnswer::Failed(why),
+            },
+            _ if self.policy == ModulePolicy::NativeOnly => {
+                LookupAnswer::Failed("it needs ansible-core on this machine, which `--native-only` refuses".to_owned())
+            }
+            _ => self.plugins.perform(call, &dirs, variables),
+        }
+    }
+
+    /// The reason why a lookup is not performed whose arguments depend on values of the host. The
+    /// host may be compromised: it must not choose a command, or a file outside of the playbook.
+    fn reject_values_of_host(&self, call: &LookupCall) -> Option<String> {
+        if CHOSEN_BY_PLAYBOOK.contains(&call.name.as_str()) {
+            let what = "its argument depends on facts or results of the host, and only the playbook may choose it";
+            return Some(what.to_owned());
+        }
+        let mut texts = Vec::new();
+        call.terms.iter().chain(call.options.values()).for_each(|value| collect_texts(value, &mut texts));
+        let root = self.root.display().to_string();
+        let leaves = |text: &&String| {
+            let below = text.strip_prefix(&root).is_some_and(|rest| rest.starts_with('/'));
+            let climbs = text.split(['/', ' ', '=']).any(|part| part == "..");
+            climbs || !below && text.split([' ', '=']).any(|word| word.starts_with(['/', '~']))
+        };
+        let outside = texts.iter().find(leaves)?;
+        Some(format!("`{outside}` is outside of the playbook's directory, and depends on facts or results of the host"))
+    }
+
+    /// The text of a file, opened if it is encrypted.
+    fn read(&self, search: &Search, sub: &str, name: &str) -> Result<String, String> {
+        let path = search.find(sub, name).ok_or_else(|| format!("`{name}` does not exist"))?;
+        let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+        let mut content = Vec::new();
+        let file = std::fs::File::open(&path).map_err(failed)?;
+        file.take(FILE_MAX + 1).read_to_end(&mut content).map_err(failed)?;
+        if content.len() as u64 > FILE_MAX {
+            return Err(format!("{} is larger than {} MiB", path.display(), FILE_MAX >> 20));
+        }
+        if is_encrypted(&content) {
+            let text = String::from_utf8_lossy(&content);
+            content = self.vault.open(&text).map_err(|e| format!("{} {e}", path.display()))?.to_vec();
+        }
+        String::from_utf8(content).map_err(|_| format!("{} is not UTF-8 text", path.display()))
+    }
+}
+
+/// Finds files as a lookup of Ansible does.
+struct Search<'a> {
+    dirs: &'a [PathBuf],
+    root: &'a Path,
+}
+
+impl Search<'_> {
+    /// The paths that a name may mean, in order of preference.
+    fn candidates(&self, sub: &str, name: &str) -> Vec<PathBuf> {
+        if let Some(rest) = name.strip_prefix("~/")
+            && let Some(home) = std::env::var_os("HOME")
+        {
+            return vec![PathBuf::from(home).join(rest)];
+        }
+        let below = self.dirs.iter().flat_map(|dir| [dir.join(sub).join(name), dir.join(name)]);
+        // The variables `role_path` and `playbook_dir` are relative to the directory of all files.
+        below.chain([self.root.join(name)]).collect()
+    }
+
+    fn find(&self, sub: &str, name: &str) -> Option<PathBuf> {
+        self.candidates(sub, name).into_iter().find(|path| path.is_file() && !name.is_empty())
+    }
+
+    /// The files that match a pattern, in the first directory that has such files.
+    fn find_matching(&self, pattern: &str) -> Result<Vec<PathBuf>, String> {
+        for candidate in self.candidates("files", pattern) {
+            let (Some(dir), Some(name)) = (candidate.parent(), candidate.file_name().and_then(|name| name.to_str()))
+            else {
+                continue;
+            };
+            let fits = remoor_playbook::wildcard(name)?;
+            let Ok(entries) = std::fs::read_dir(dir) else { continue };
+            let paths = entries.filter_map(|entry| Some(entry.ok()?.path())).take(FILES_MAX);
+            let is_meant = |path: &PathBuf| {
+                path.is_file()
+                    && path.file_name().and_then(|name| name.to_str()).is_some_and(|name| fits.is_match(name))
+            };
+            let mut found: Vec<PathBuf> = paths.filter(is_meant).collect();
+            found.sort();
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+fn collect_texts(value: &Value, out: &mut Vec<String>) {
+    match value {
+        Value::String(text) => out.push(text.clone()),
+        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, out)),
+        Value::Object(map) => map.values().for_each(|item| collect_texts(item, out)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Map;
+
+    #[test]
+    fn a_host_cannot_choose_a_command_or_a_file_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("files")).unwrap();
+        std::fs::write(dir.path().join("files/mine"), "text").unwrap();
+        std::fs::write(dir.path().join("given"), "given").unwrap();
+        let lookups = PlayLookups::new(dir.path().to_owned(), Arc::default(), ModulePolicy::NativeOnly);
+        let perform = |name: &str, term: &str, depends_on_host: bool| {
+            let call = LookupCall::new(name, vec![json!(term)]);
+            let places = vec![String::new()];
+            lookups.perform(&PlannedLookup { call, places, variables: Map::new(), depends_on_host })
+        };
+        let given = dir.path().join("given").display().to_string();
+        let ok = |text: &str| LookupAnswer::Items(vec![json!(text)]);
+        for (name, term, depends, want) in [
+            ("file", "mine", true, ok("text")),
+            ("unvault", given.as_str(), true, ok("given")),
+            ("file", "files/../given", false, ok("given")),
+        ] {
+            assert_eq!(perform(name, term, depends), want, "{name} {term}");
+        }
+        for (name, term, depends, want) in [
+            ("file", "files/../given", true, "outside of the playbook's directory"),
+            ("file", "/etc/hostname", true, "outside of the playbook's directory"),
+            ("password", "x /etc/hostname", true, "outside of the playbook's directory"),
+            ("first_found", "~/x", true, "outside of the playbook's directory"),
+            ("pipe", "id", true, "only the playbook may choose it"),
+            ("env", "HOME", true, "only the playbook may choose it"),
+            ("pipe", "id", false, "which `--native-only` refuses"),
+            ("file", "gone", false, "`gone` does not exist"),
+        ] {
+            match perform(name, term, depends) {
+                LookupAnswer::Failed(why) => assert!(why.contains(want), "{name} {term}: {why}"),
+                other => panic!("{name} {term}: {other:?}"),
+            }
+        }
+        assert_eq!(perform("first_found", "gone", false), LookupAnswer::Items(Vec::new()));
+        assert_eq!(perform("fileglob", "mi*", false), ok(&dir.path().join("files/mine").display().to_string()));
+    }
+}
