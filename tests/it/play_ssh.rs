@@ -107,6 +107,11 @@ impl Server {
         (self.sshd.logins(), self.sshd.commands())
     }
 
+    /// The process id of the sshd that accepts connections.
+    pub fn pid(&self) -> u32 {
+        self.sshd.pid()
+    }
+
     fn wait_until(&self, what: &str, holds: impl Fn() -> bool) {
         let deadline = Instant::now() + LONG;
         while !holds() {

@@ -327,6 +327,7 @@ mod tests {
             blobs: Default::default(),
             modules: Default::default(),
             delegated: None,
+            resumed: None,
             shares: None,
             secrets: Default::default(),
         }

@@ -36,6 +36,7 @@ fn plan(python: &str, condition: &str) -> Vec<u8> {
         blobs: Default::default(),
         modules: [("acme.tools.x".to_owned(), module)].into(),
         delegated: None,
+        resumed: None,
         shares: None,
         secrets: Default::default(),
     };

@@ -33,7 +33,8 @@ pub use compile::{
 pub use delegate::{
     ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer,
     FetchRequest, FetchTarget, HostValues, IncomingFile, LookupRequest, OnceAnswer, OtherValues, PlannedLookup,
-    RequestLimits, RequestedTask, SharedValues, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup, read_request,
+    RebootRequest, RequestLimits, RequestedTask, SharedValues, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup,
+    read_request,
 };
 pub use facts::gather;
 pub use filters::{KnownAnswers, LookupAnswer, LookupCall, with_lookup_answers};

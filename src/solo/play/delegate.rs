@@ -5,8 +5,10 @@
 //! The host may be compromised. So the task, its options and the host that runs it come from this
 //! process's own copy of the plan (`plan_delegated`), and the number of requests is limited.
 
+use super::connection::HostConnection;
 use super::events::PlayRunEvent;
 use super::host::{self, EVENTS, FOREVER, PlayContext};
+use super::reboot::PendingReboot;
 use super::run::{PlayStop, Through};
 use super::throttle::HostPermit;
 use remoor_exec::ssh::{Canceller, Session, SshError};
@@ -14,8 +16,9 @@ use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
 use remoor_playbook::{
     ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest,
-    IncomingFile, KnownAnswers, LookupAnswer, LookupRequest, OnceAnswer, Plan, RequestLimits, RequestedTask,
-    SharedNames, Task, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup, read_request, with_lookup_answers,
+    IncomingFile, KnownAnswers, LookupAnswer, LookupRequest, OnceAnswer, Plan, RebootRequest, RequestLimits,
+    RequestedTask, SharedNames, Task, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup, read_request,
+    with_lookup_answers,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -57,6 +60,8 @@ pub(super) struct ControllerService<'h> {
     /// The names that the host may read of other hosts, once it has asked for them.
     readable: Option<Option<SharedNames>>,
     answers: LookupAnswers,
+    /// Set while the host is being restarted.
+    reboot: Option<PendingReboot>,
 }
 
 /// The lookups that a host has got an answer to.
@@ -101,6 +106,7 @@ impl<'h> ControllerService<'h> {
             permit,
             readable: None,
             answers: LookupAnswers::default(),
+            reboot: None,
         }
     }
 
@@ -177,6 +183,10 @@ impl<'h> ControllerService<'h> {
                 Ok(serde_json::to_vec(&values).unwrap_or_default())
             }
             ControllerRequest::Lookup(request) => Ok(self.lookup(*request).await?.encode()),
+            ControllerRequest::Reboot(request) => {
+                let why = self.note_reboot(request);
+                Ok(serde_json::to_vec(&why).unwrap_or_default())
+            }
             ControllerRequest::Fetch(request) => Ok(self.fetch(request).await?.encode()),
             ControllerRequest::Part(part) => {
                 let mut file = self.fetched.take().ok_or("a part of a file that it did not announce")?;
@@ -234,6 +244,25 @@ impl<'h> ControllerService<'h> {
             Arc::make_mut(&mut self.answers.known).insert(key, items.clone());
         }
         Ok(answer)
+    }
+
+    /// Notes that the host is about to be restarted, or is not any more. Some: the reason why it
+    /// must not be restarted.
+    fn note_reboot(&mut self, request: Option<RebootRequest>) -> Option<String> {
+        let local = matches!(
+            self.shared.connections.connection_of_plays(self.host, false),
+            Ok((HostConnection::Local { .. }, _))
+        );
+        if local && request.is_some() {
+            return Some("the reboot would restart the machine that runs `remoor play`".to_owned());
+        }
+        self.reboot = request.map(PendingReboot::new);
+        None
+    }
+
+    /// The reboot that the host has announced. None: the end of its session is the end of its run.
+    pub fn reboot(&self) -> Option<&PendingReboot> {
+        self.reboot.as_ref()
     }
 
     /// Begins to store a file of the host. The error is the reason why the request is not allowed.

@@ -109,7 +109,7 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
         // Nothing runs on the host yet, so the host can be cancelled without loss.
         _ = ending.wait_for(|ending| *ending != PlayStop::Not) => return HostResult::without_run(HostState::Cancelled, "not begun"),
     };
-    let mut session = match opened {
+    let session = match opened {
         Ok(session) => session,
         Err(e) => return HostResult::without_run(HostState::Unreachable, unreachable(&e)),
     };
@@ -121,14 +121,39 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
         plan: Arc::clone(&host.plan),
         permit: HostPermit::default(),
     };
-    let Through { play, lost } = through.borrow_and_update().clone();
-    let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
     let (own, permit) = (Arc::clone(&host.plan), heard.permit.clone());
     let mut delegated = ControllerService::new(&host.name, own, shared.clone(), through.clone(), permit);
-    let reply = run_order(&mut session, order, &mut heard, &ending, &through, &mut delegated).await;
+    let mut run = HostRun { heard: &mut heard, ending: &mut ending, through: &mut through, delegated: &mut delegated };
+    let reply = run.in_session(session, plan).await;
+    let reply = run.after_reboots(host, reply).await;
     heard.permit.end_task();
-    tokio::join!(session.close(), delegated.close());
+    delegated.close().await;
     heard.end(reply)
+}
+
+/// The run on one host, over all its sessions.
+pub(super) struct HostRun<'r, 'h> {
+    heard: &'r mut EventReader,
+    pub ending: &'r mut watch::Receiver<PlayStop>,
+    through: &'r mut watch::Receiver<Through>,
+    pub delegated: &'r mut ControllerService<'h>,
+}
+
+impl HostRun<'_, '_> {
+    /// Runs a plan in a new session, and closes the session.
+    pub async fn in_session(&mut self, mut session: Session, plan: Vec<u8>) -> Result<Reply, SshError> {
+        let Through { play, lost } = self.through.borrow_and_update().clone();
+        let order = (*self.heard.shared.order).clone();
+        let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..order });
+        let reply = run_order(&mut session, order, self.heard, self.ending, self.through, self.delegated).await;
+        session.close().await;
+        reply
+    }
+
+    /// The values shared by all hosts.
+    pub fn context(&self) -> &PlayContext {
+        &self.heard.shared
+    }
 }
 
 /// Opens a session with the host at `road`, as root by `sudo`.

@@ -18,6 +18,7 @@ mod host_variables;
 mod lint;
 mod lookups;
 mod prepare;
+mod reboot;
 mod recap;
 mod run;
 mod run_once;

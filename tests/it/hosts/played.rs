@@ -74,6 +74,7 @@ fn run_all() -> Result<()> {
     stage.write("hosts", "p1\np2\n")?;
     check_predictions(&stage)?;
     accounts(&stage)?;
+    reboots(&stage)?;
     full_disk(&stage)?;
     sudo_wants_a_password(&stage)?;
     provision_and_clean_up_master(&stage)
@@ -155,6 +156,30 @@ fn check_predictions(s: &Stage) -> Result<()> {
 
 /// Real accounts on the host without Python are created, found unchanged, changed in one property,
 /// and removed.
+/// Both hosts are restarted by a handler, one after the other, and continue with their variables.
+fn reboots(s: &Stage) -> Result<()> {
+    let text = "- hosts: all
+  tasks:
+    - {name: before, command: cat /proc/sys/kernel/random/boot_id, register: before}
+    - {name: change, command: touch /etc/restart-me, notify: restart}
+    - {meta: flush_handlers}
+    - {name: after, command: cat /proc/sys/kernel/random/boot_id, register: after}
+    - {name: continued, copy: {content: '{{ before.stdout != after.stdout }} {{ done.rebooted }}', dest: /etc/restarted}}
+  handlers:
+    - {name: restart, reboot: {}, register: done, throttle: 1}
+";
+    s.write("reboot.yml", text)?;
+    let boots = HOSTS.map(|host| s.lab.boot_id(host));
+    let (code, text) = s.play(&["reboot.yml"])?;
+    ensure!(code == 0, "the play with a reboot ended with {code}: {text}");
+    for (host, boot) in HOSTS.into_iter().zip(boots) {
+        ensure!(s.lab.boot_id(host)? != boot?, "{host} was not restarted: {text}");
+        let continued = s.lab.shell(host, "cat /etc/restarted")?;
+        ensure!(continued.trim() == "True True", "{host}: {continued}");
+    }
+    Ok(())
+}
+
 fn accounts(s: &Stage) -> Result<()> {
     s.write("crew.yml", CREW)?;
     s.write("ashore.yml", ASHORE)?;

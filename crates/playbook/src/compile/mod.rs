@@ -178,6 +178,7 @@ pub fn compile(
         blobs,
         modules,
         delegated: None,
+        resumed: None,
         shares: None,
         secrets: PlanSecrets::default(),
     };

@@ -71,6 +71,7 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("tempfile", ["state" "path" "prefix" "suffix"]),
     spec!("gather_facts", ["filter" "gather_subset" "parallel"]),
     spec!("wait_for_connection", ["connect_timeout" "delay" "sleep" "timeout"]),
+    spec!("reboot", ["msg" "pre_reboot_delay" "post_reboot_delay" "reboot_timeout" "connect_timeout" "test_command" "boot_time_command" "reboot_command" "search_paths"]),
     spec!("deb822_repository", ["name" "state" "types" "uris" "suites" "components" "architectures" "signed_by" "enabled" "mode" "allow_downgrade_to_insecure" "allow_insecure" "allow_weak" "by_hash" "check_date" "check_valid_until" "date_max_future" "inrelease_path" "languages" "pdiffs" "targets" "trusted"], need [["name"]]),
     spec!("apt_repository", ["repo" "state" "filename" "mode" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "codename" "install_python_apt" "validate_certs"], need [["repo"]]),
     spec!("apt_key", ["id" "url" "data" "file" "keyring" "keyserver" "state" "validate_certs"]),
@@ -110,7 +111,7 @@ const COLLECTIONS: &[(&str, &str)] = &[
 
 /// Ansible modules that remoor refuses, because their action plugin runs on the controller or
 /// because Ansible has removed them.
-pub const UNSUPPORTED_MODULES: &str = "reboot synchronize add_host group_by async_status set_stats \
+pub const UNSUPPORTED_MODULES: &str = "synchronize add_host group_by async_status set_stats \
     docker kube";
 
 /// Ansible modules that are not native and run as Python. The list distinguishes them from typing

@@ -28,12 +28,12 @@ const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-u
 /// Options that are booleans in one module and something else in another.
 const BOOLEANS_OF: &[(&str, &str)] = &[("cron", "env"), ("unarchive", "copy"), ("user", "generate_ssh_key")];
 const NUMBERS: &str = "cache_valid_time connect_timeout date_max_future delay depth dump gid gid_max gid_min insert \
-    io_buffer_size limit lock_timeout minutes passno port priority seconds sleep ssh_key_bits timeout uid \
+    io_buffer_size limit lock_timeout minutes passno port post_reboot_delay pre_reboot_delay priority reboot_timeout seconds sleep ssh_key_bits timeout uid \
     uid_max uid_min update_cache_retries update_cache_retry_max_delay verbosity";
 const LISTS: &str = "active_connection_states architectures argv components ctstate deb destination_ports disable_plugin \
     disablerepo enable_plugin enablerepo exclude exclude_hosts excludes extensions extra_opts filter \
     gather_subset groups ignore_files include languages manager match package paths pattern patterns pkg \
-    slaves status_code subcommands suites targets that types unredirected_headers uris values";
+    search_paths slaves status_code subcommands suites targets that types unredirected_headers uris values";
 /// Options that are lists in these modules only.
 const LISTS_OF: &[(&str, &str)] = &[
     ("apt", "name"),

@@ -137,6 +137,7 @@ impl Compiler<'_> {
                 let message = "`fetch` works only during `remoor play`, because managers store no files of nodes";
                 self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
             }
+            "reboot" => self.reboot(own, at, task),
             "meta" => self.meta(own, at, task),
             _ => self.attach(own, (node.line, node.column), task),
         }
@@ -170,6 +171,21 @@ impl Compiler<'_> {
             return None;
         }
         Some(())
+    }
+
+    /// Checks `reboot`. The run continues at this task after the reboot, which a loop and another
+    /// host do not support.
+    fn reboot(&mut self, own: &Context, at: (u32, u32), task: &Task) {
+        let message = if !self.options.delegates {
+            "`reboot` works only during `remoor play`, because an attempt ends with its session"
+        } else if task.hosts.delegation.is_some() {
+            "`reboot` of another host is not part of the language"
+        } else if task.repeat.is_some() {
+            "`reboot` in a loop is not part of the language"
+        } else {
+            return;
+        };
+        self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
     }
 
     /// Checks `meta`. Only actions that a plan of one host can perform are allowed.

@@ -15,6 +15,7 @@ mod include_chain;
 mod incoming_file;
 mod lookups;
 mod one_task;
+mod reboot;
 mod request_limits;
 mod run_once;
 mod shared_facts;
@@ -38,6 +39,8 @@ use include_chain::TaskPath;
 pub use incoming_file::IncomingFile;
 pub(crate) use lookups::{LookupLink, ValuesOfRun};
 pub use lookups::{LookupRequest, PlannedLookup, plan_lookup};
+pub use reboot::RebootRequest;
+pub(crate) use reboot::{request_reboot, withdraw_reboot};
 pub use request_limits::{RequestLimits, TaskOccurrence};
 pub use run_once::OnceAnswer;
 pub(crate) use run_once::OnceResult;
@@ -97,6 +100,8 @@ enum Request {
     Others,
     /// Perform a lookup on the controller.
     Lookup(Box<LookupRequest>),
+    /// The host is about to be restarted. None: it was restarted, or is not restarted any more.
+    Reboot(Option<RebootRequest>),
 }
 
 /// A request of a run, as the controller handles it.
@@ -126,6 +131,10 @@ pub enum ControllerRequest<'p> {
     Others,
     /// A lookup, see `plan_lookup`. The answer is a `LookupAnswer`.
     Lookup(Box<LookupRequest>),
+    /// The host is about to be restarted, and the run must be continued with this checkpoint when
+    /// its session ends. None: the session does not end for a reboot any more. The answer is null,
+    /// or the reason why the host must not be restarted, as JSON.
+    Reboot(Option<RebootRequest>),
 }
 
 /// The task that a request is about.
@@ -179,6 +188,7 @@ pub fn read_request<'p>(plan: &'p Plan, check: bool, request: &[u8]) -> Result<C
         }
         Request::Others => ControllerRequest::Others,
         Request::Lookup(lookup) => ControllerRequest::Lookup(lookup),
+        Request::Reboot(reboot) => ControllerRequest::Reboot(reboot::check_reboot(plan, reboot)?),
         Request::Fetch(fetch) => ControllerRequest::Fetch(fetch),
         Request::Part(part) => {
             let part = base64::engine::general_purpose::STANDARD.decode(part);

@@ -74,6 +74,7 @@ pub(super) fn plan_of(plan: &Plan, play: &Play, tasks: &[&Task], state: &RunStat
         blobs: blobs.collect(),
         modules,
         delegated: None,
+        resumed: None,
         shares: None,
         secrets: PlanSecrets::default(),
     };

@@ -78,6 +78,9 @@ impl<'a> Run<'a, '_> {
     /// Runs a task for all hosts of the batch, or waits for the result of the host that does.
     pub(crate) fn run_once(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
         let Some(link) = self.options.controller.clone() else { return self.task(play, task, handler) };
+        if self.place.is_resuming() {
+            return self.run_for_all(play, task, handler, &link);
+        }
         let answer = link.ask(&Request::Turn(task.id)).and_then(|answer| {
             serde_json::from_slice(&answer).map_err(|e| format!("the answer of the controller is not readable: {e}"))
         });

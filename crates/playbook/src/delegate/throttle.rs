@@ -9,7 +9,10 @@ impl<'a> Run<'a, '_> {
     /// Runs a task when the controller allows it. A run without a controller does not wait.
     pub(crate) fn run_throttled(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
         let Some(link) = self.options.controller.clone() else { return self.task(play, task, handler) };
-        if let Err(why) = link.ask(&Request::Begin(task.id)) {
+        // A run that continues after a reboot has begun the task before.
+        if !self.place.is_resuming()
+            && let Err(why) = link.ask(&Request::Begin(task.id))
+        {
             return match self.cancel.is_stopped() {
                 true => Err(crate::run::RunStopped),
                 false => self.fail_task(task, task.place.line, &why, handler),
@@ -19,6 +22,10 @@ impl<'a> Run<'a, '_> {
             return Err(crate::run::RunStopped);
         }
         let flow = self.task(play, task, handler);
+        if self.ground.rebooting.is_some() {
+            // The task goes on while the host restarts.
+            return flow;
+        }
         // Without an answer, the controller has ended the session, which ends the task too.
         let _ended = link.ask(&Request::End);
         flow

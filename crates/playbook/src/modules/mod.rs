@@ -45,7 +45,9 @@ mod ping;
 mod pip;
 mod python_module;
 mod python_runtime;
+mod reboot;
 mod run_context;
+mod selinux_labels;
 mod service;
 mod set_fact;
 mod setup;
@@ -67,6 +69,7 @@ pub(crate) use checksum::file_checksum;
 pub use content::{ContentError, asset_content, content_of, template_of};
 pub(crate) use fact_modules::FACT_MODULES;
 pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime, find_python};
+pub(crate) use reboot::{REBOOT, RebootStep};
 pub use run_context::RunContext;
 
 use super::compile;
@@ -500,21 +503,13 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Why the SELinux labels in the options of a module for files cannot be set. None: the options
-/// have no labels, or the node has no SELinux, so that they have no effect, as in Ansible.
-fn label_refusal(args: &Map<String, Value>, selinux: bool) -> Option<String> {
-    let label = |name: &&&str| args.get(**name).is_some_and(|value| !value.is_null());
-    let name = ["setype", "selevel", "serole", "seuser"].iter().find(label).filter(|_| selinux)?;
-    Some(format!("`{name}` is not supported on a node with SELinux; use `provisioner: ansible`"))
-}
-
 /// Runs the module of one task. The rendered options are validated first, because their values may
 /// come from variables.
 pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
     if let Some(why) = compile::check_rendered(&call.task.module, &call.args) {
         return Err(why);
     }
-    if let Some(why) = label_refusal(&call.args, Path::new("/sys/fs/selinux/enforce").exists()) {
+    if let Some(why) = selinux_labels::label_refusal(&call.args, Path::new("/sys/fs/selinux/enforce").exists()) {
         return Err(why);
     }
     // An earlier task may have created users or groups, so the cached accounts are dropped.
@@ -570,6 +565,7 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
         "pip" => pip::pip(call),
         "timezone" => timezone::timezone(call),
         "ufw" => ufw::ufw(call),
+        REBOOT => reboot::reboot(call),
         "wait_for_connection" => wait_for_connection::wait_for_connection(call),
         "tempfile" => tempfile::tempfile(call),
         "assert" => assert::assert(call),
@@ -582,19 +578,5 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
         "fail" => fail::fail(call),
         name if call.plan.modules.contains_key(name) => python_module::python_module(call),
         other => Err(format!("the module `{other}` is not supported by this version of remoor")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn selinux_labels_have_no_effect_without_selinux() {
-        let args = |value: Value| value.as_object().cloned().unwrap();
-        let labels = args(json!({"path": "/a", "setype": "etc_t"}));
-        assert_eq!(label_refusal(&labels, false), None);
-        assert!(label_refusal(&labels, true).is_some_and(|why| why.starts_with("`setype` is not supported")));
-        assert_eq!(label_refusal(&args(json!({"path": "/a", "setype": null})), true), None);
     }
 }

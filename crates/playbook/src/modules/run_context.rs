@@ -3,6 +3,7 @@
 //! instead.
 
 use super::python_runtime::PythonRuntime;
+use super::reboot::RebootStep;
 use crate::backup::{Backup, PriorRecord};
 use crate::node::NodeAccess;
 use crate::os::atomic_fs::{self, Attributes, SafeError};
@@ -59,6 +60,11 @@ pub struct RunContext<'a> {
     parked: u32,
     /// The node's Python and the archives of modules that were written for it.
     pub python: PythonRuntime,
+    /// What the present task must do, if it is a reboot.
+    pub reboot: Option<RebootStep>,
+    /// Set if the run must end because the host is being restarted: the reason why the host is not
+    /// ready yet.
+    pub rebooting: Option<String>,
 }
 
 impl<'a> RunContext<'a> {
@@ -87,6 +93,8 @@ impl<'a> RunContext<'a> {
             protect,
             parked: 0,
             python: PythonRuntime::default(),
+            reboot: None,
+            rebooting: None,
         })
     }
 

@@ -37,6 +37,17 @@ pub struct DelegatedRun {
     pub item: Option<Map<String, Value>>,
 }
 
+/// How a run continues after its host was restarted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumedRun {
+    /// The checkpoint as the host has sent it (`RebootRequest`).
+    pub checkpoint: String,
+    /// Seconds since the reboot began.
+    pub elapsed: u64,
+    /// Whether the time for the reboot is over, so that the task fails if the host is not ready.
+    pub expired: bool,
+}
+
 impl Task {
     /// Whether another host runs the module of this task. A module that touches no host, such as
     /// `set_fact`, runs on the plan's own host even if the task is delegated.

@@ -48,6 +48,7 @@ impl Plan {
             blobs,
             modules,
             delegated: _,
+            resumed: _,
             shares: _,
             secrets,
         } = self;

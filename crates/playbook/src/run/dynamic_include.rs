@@ -6,6 +6,7 @@
 use crate::compile;
 use crate::modules::{ModuleResult, TaskOutcome};
 use crate::plan::{self, Choices, PlanStep, Play, RejectedChoices, Task};
+use crate::run::checkpoint::{IncludePosition, Position};
 use crate::run::event::{Status, TaskReport};
 use crate::run::task::{hide_no_log, title};
 use crate::run::{Flow, Run};
@@ -14,6 +15,7 @@ use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::unknown;
 use crate::vars::variable_scope;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Maximum nesting depth of includes.
@@ -37,8 +39,15 @@ impl<'a> Run<'a, '_> {
         (choices, refused): (&'a Choices, &RejectedChoices),
         handler: bool,
     ) -> Flow {
+        let resumed = self.take_resumed(|position| match position {
+            Position::Include(include) => Some(include),
+            _ => None,
+        })?;
+        if let Some(include) = resumed {
+            return self.include_rounds(play, task, choices, include, handler);
+        }
         self.turn += 1;
-        if self.depth >= INCLUDES_MAX {
+        if self.place.include_depth() >= INCLUDES_MAX {
             return self.fail_task(task, task.place.line, "includes are nested too deeply", handler);
         }
         let scope = self.frame.scope(play, task);
@@ -73,17 +82,17 @@ impl<'a> Run<'a, '_> {
             let looped = task.repeat.as_ref().zip(items.get(index));
             let item = looped.map(|(repeat, item)| variable_scope::label(&inner, repeat, item));
             match choose_steps(task, &inner, choices, refused) {
-                Ok(Chosen::Steps(name, steps)) => {
+                Ok(Chosen::Steps(name, _)) => {
                     self.end.ok += 1;
-                    let told = TaskReport::for_task(task, self.turn, Status::Ok, name);
+                    let told = TaskReport::for_task(task, self.turn, Status::Ok, name.clone());
                     self.send_event(
                         TaskReport { name: title(task, &inner), item: hide_no_log(task, item), ..told },
                         handler,
                     );
-                    rounds.push((index, Ok(steps)));
+                    rounds.push((index, Ok(name)));
                 }
                 Ok(Chosen::Skipped) => self.report_skipped(task, &inner, item, handler),
-                Ok(Chosen::Unknown(why)) => rounds.push((index, Err(why))),
+                Ok(Chosen::Unknown(why)) => rounds.push((index, Err(why.to_owned()))),
                 Err((line, message)) => self.not_opened(task, &inner, item, (line, &message), handler)?,
             }
             let breaks = task.repeat.as_ref().map(|repeat| repeat.break_when.as_slice()).unwrap_or_default();
@@ -96,23 +105,41 @@ impl<'a> Run<'a, '_> {
                 }
             }
         }
-        for (index, steps) in rounds {
-            let steps = match steps {
-                Ok(steps) => steps,
-                Err(why) => {
-                    self.include_unknown(task, choices, why, handler);
-                    continue;
-                }
-            };
-            let open = self.frame.params.len();
-            self.frame.params.extend(layer(index).map(Arc::new));
-            self.depth += 1;
-            let flow = self.steps(play, steps);
-            self.depth -= 1;
-            self.frame.params.truncate(open);
-            flow?;
-        }
-        Ok(())
+        self.include_rounds(play, task, choices, IncludePosition { items, rounds, at: 0 }, handler)
+    }
+
+    /// Runs the selected targets of an include, from the round `include.at` on.
+    fn include_rounds(
+        &mut self,
+        play: &'a Play,
+        task: &'a Task,
+        choices: &'a Choices,
+        include: IncludePosition,
+        handler: bool,
+    ) -> Flow {
+        let (from, count) = (include.at, include.rounds.len());
+        self.run_within(Position::Include(include), |run| {
+            for at in from..count {
+                let Some(include) = run.place.include() else { return Ok(()) };
+                include.at = at;
+                let (index, target) = &include.rounds[at];
+                let layer = task.repeat.as_ref().map(|r| variable_scope::item_layer(r, &include.items, *index));
+                let steps = match target {
+                    Ok(name) => find_choice(choices, name).map(Vec::as_slice).unwrap_or_default(),
+                    Err(why) => {
+                        let why = why.clone();
+                        run.include_unknown(task, choices, &why, handler);
+                        continue;
+                    }
+                };
+                let open = run.frame.params.len();
+                run.frame.params.extend(layer.map(Arc::new));
+                let flow = run.steps(play, steps);
+                run.frame.params.truncate(open);
+                flow?;
+            }
+            Ok(())
+        })
     }
 
     /// Fails the include, or one item of it, because its target cannot be determined. The failure
@@ -187,11 +214,10 @@ pub(crate) fn choose_steps<'a>(
         return Ok(Chosen::Unknown("the name of its file depends on tasks that were not run"));
     }
     let name = plan::choice(&task.module, &args.map_err(|message| (task.place.line, message))?);
-    let plain = name.strip_prefix("./").unwrap_or(&name);
-    if let Some(steps) = choices.get(&name).or(choices.get(plain)) {
+    if let Some(steps) = find_choice(choices, &name) {
         return Ok(Chosen::Steps(name, steps));
     }
-    let message = match refused.get(&name).or(refused.get(plain)) {
+    let message = match find_choice(refused, &name) {
         Some(why) => format!("`{name}` cannot be run: {why}"),
         None => {
             let known = choices.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -199,4 +225,9 @@ pub(crate) fn choose_steps<'a>(
         }
     };
     Err((task.place.line, message))
+}
+
+/// The target with this name, which an include may write as `./name` too.
+fn find_choice<'c, T>(choices: &'c BTreeMap<String, T>, name: &str) -> Option<&'c T> {
+    choices.get(name).or_else(|| choices.get(name.strip_prefix("./").unwrap_or(name)))
 }

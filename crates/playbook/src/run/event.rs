@@ -264,6 +264,10 @@ pub struct RunEnd {
     /// values, the manager renders the same texts as the run.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub facts: serde_json::Map<String, serde_json::Value>,
+    /// Set if the host is being restarted, and the controller must continue the run with its
+    /// checkpoint: the reason why the host is not ready yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebooting: Option<String>,
     /// The answer to the host that delegated the task, if the plan was made for a delegated task.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub answer: serde_json::Value,

@@ -3,6 +3,7 @@
 
 use crate::compile;
 use crate::plan::{Handler, Play, Task};
+use crate::run::checkpoint::{HandlerPosition, Position};
 use crate::run::{Flow, Run, RunStopped, union};
 use crate::template::expr;
 use crate::vars::scope::ExprScope;
@@ -88,45 +89,38 @@ impl<'a> Run<'a, '_> {
 
     /// Runs every notified handler once, in the order of definition.
     pub(crate) fn flush(&mut self, play: &'a Play) -> Flow {
+        let mut resumed = self.take_resumed(|position| match position {
+            Position::Handler(round) => Some(round),
+            _ => None,
+        })?;
         let mut rounds = 0;
         loop {
-            self.by_written_names(play);
-            let all = 0..play.handlers.len();
-            let due: Vec<usize> =
-                all.clone().filter(|i| self.notified.iter().any(|name| play.answers(*i, name))).collect();
-            let perhaps = std::mem::take(&mut self.possibly_notified);
-            for i in all.filter(|i| !due.contains(i)) {
-                if perhaps.iter().any(|name| play.answers(i, name)) {
-                    self.handler_unknown(&play.handlers[i]);
-                }
-            }
-            self.journal_or_stop()?;
-            let Some(first) = due.first() else { return Ok(()) };
-            if rounds == ROUNDS_MAX {
-                let task = &play.handlers[*first].task;
-                let names: Vec<&str> =
-                    self.notified.iter().map(String::as_str).filter(|name| play.means(name)).collect();
-                let message = format!("handlers notify each other without end: {}", names.join(", "));
-                return self.fail_task(task, task.place.line, &message, true);
-            }
-            rounds += 1;
-            let names: Vec<String> = self.notified.iter().filter(|name| play.means(name)).cloned().collect();
-            self.notified.retain(|name| !names.contains(name));
-            // Pending handlers of the outer flush, if flushes are nested.
-            let outer = self.flushing.clone();
-            for (at, i) in due.iter().enumerate() {
+            let round = match resumed.take() {
+                Some(round) => round,
+                None => match self.begin_round(play, rounds)? {
+                    Some(round) => round,
+                    None => return Ok(()),
+                },
+            };
+            rounds = round.rounds;
+            let HandlerPosition { due, names, outer, .. } = &round;
+            for (at, i) in due.iter().enumerate().skip(round.at) {
                 // A notified name stays pending until the last handler that it selects has run.
                 let owed = |rest: &[usize]| {
                     let owed = names.iter().filter(|name| rest.iter().any(|i| play.answers(*i, name)));
                     owed.cloned().collect::<Vec<_>>()
                 };
                 self.flushing = [outer.clone(), owed(&due[at..])].concat();
-                let flow =
-                    if self.cancel.is_stopped() { Err(RunStopped) } else { self.handler(play, &play.handlers[*i]) };
+                let position = Position::Handler(HandlerPosition { at, ..round.clone() });
+                let flow = if self.cancel.is_stopped() {
+                    Err(RunStopped)
+                } else {
+                    self.run_within(position, |run| run.handler(play, &play.handlers[*i]))
+                };
                 if flow.is_err() {
                     let mut all = owed(&due[at..]);
                     all.extend(self.notified.iter().filter(|n| !names.contains(n)).cloned());
-                    (self.notified, self.flushing) = (all, outer);
+                    (self.notified, self.flushing) = (all, outer.clone());
                     self.journal_or_stop()?;
                     return flow;
                 }
@@ -140,9 +134,34 @@ impl<'a> Run<'a, '_> {
                 self.flushing = [outer.clone(), owed(&due[at + 1..])].concat();
                 self.journal_or_stop()?;
             }
-            self.flushing = outer;
+            self.flushing.clone_from(outer);
             self.journal_or_stop()?;
         }
+    }
+
+    /// Selects the notified handlers of the next round of a flush. None: no handler is notified.
+    fn begin_round(&mut self, play: &'a Play, rounds: usize) -> Result<Option<HandlerPosition>, RunStopped> {
+        self.by_written_names(play);
+        let all = 0..play.handlers.len();
+        let due: Vec<usize> = all.clone().filter(|i| self.notified.iter().any(|name| play.answers(*i, name))).collect();
+        let perhaps = std::mem::take(&mut self.possibly_notified);
+        for i in all.filter(|i| !due.contains(i)) {
+            if perhaps.iter().any(|name| play.answers(i, name)) {
+                self.handler_unknown(&play.handlers[i]);
+            }
+        }
+        self.journal_or_stop()?;
+        let Some(first) = due.first() else { return Ok(None) };
+        let names: Vec<String> = self.notified.iter().filter(|name| play.means(name)).cloned().collect();
+        if rounds == ROUNDS_MAX {
+            let task = &play.handlers[*first].task;
+            let message = format!("handlers notify each other without end: {}", names.join(", "));
+            self.fail_task(task, task.place.line, &message, true)?;
+        }
+        self.notified.retain(|name| !names.contains(name));
+        // Flushes may be nested.
+        let outer = self.flushing.clone();
+        Ok(Some(HandlerPosition { due, at: 0, names, outer, rounds: rounds + 1 }))
     }
 
     /// Replaces each notified name by the written form of the handler's name, which may contain

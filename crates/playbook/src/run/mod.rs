@@ -4,6 +4,7 @@
 //! A run blocks its thread and needs no async runtime. `task.rs` runs one task,
 //! `dynamic_include.rs` selects includes, and `handlers.rs` runs handlers.
 
+pub(crate) mod checkpoint;
 pub(crate) mod dynamic_include;
 pub(crate) mod event;
 pub(crate) mod handlers;
@@ -20,6 +21,7 @@ use super::plan::{Block, HostRules, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, Pla
 use super::{compile, facts, rendered};
 use crate::delegate::OtherHosts;
 use crate::os::atomic_fs;
+use crate::run::checkpoint::{BlockPart, BlockPosition, Checkpoint, Position, RunPlace};
 use crate::run::event::{CancelToken, HIDDEN, PlaybookRunOptions, RunEnd, RunEvent, RunFailure, Status, TaskReport};
 use crate::template::expr;
 use crate::vars::run_state::RunState;
@@ -57,6 +59,10 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         Ok(ground) => ground,
         Err(message) => return refuse(message),
     };
+    let resumed = match Checkpoint::of_plan(plan).transpose() {
+        Ok(resumed) => resumed,
+        Err(e) => return refuse(format!("the checkpoint could not be read: {e}")),
+    };
     let mut owed = options.pending_handlers.clone();
     for name in read_journal(&options.journal) {
         if !owed.contains(&name) {
@@ -69,7 +75,8 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         Ok(state) => state,
         Err(e) => return refuse(format!("the state of the delegated task could not be read: {e}")),
     };
-    let facts = delegated.as_ref().map_or_else(|| facts::gather_for(plan, cancel), |state| state.facts.clone());
+    let known = delegated.as_ref().or(resumed.as_ref().map(|(_, state)| state));
+    let facts = known.map_or_else(|| facts::gather_for(plan, cancel), |state| state.facts.clone());
     ground.secrets.set_plan(&plan.secrets);
     rendered::no_log_files(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
     let mut frame = VariableScope::new(plan, &facts);
@@ -100,7 +107,7 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         last_failed: None,
         early_end: None,
         roles_done: BTreeSet::new(),
-        depth: 0,
+        place: RunPlace::default(),
         turn: 0,
         item: None,
         others: OtherHosts::default(),
@@ -110,24 +117,14 @@ pub fn run(plan: &Plan, options: &PlaybookRunOptions, cancel: &CancelToken, sink
         let answer = run.run_delegated(plan, state, item);
         return RunEnd { answer, cancelled: cancel.is_stopped(), ..RunEnd::default() };
     }
+    if let Some((checkpoint, state)) = resumed {
+        run.resume(plan, checkpoint, &state);
+    }
     let flow = run.plays(plan);
-    if flow.is_ok() {
-        // The names that are still notified belong to a play that ended early, or to a handler that
-        // the plan does not contain any more.
-        run.notified.clear();
-        run.pending_earlier.retain(|name| plan.plays.iter().any(|play| play.means(name)));
+    if run.end.rebooting.is_some() {
+        return masks.mask_end(run.end);
     }
-    if let Err(message) = run.write_journal()
-        && run.end.failure.is_none()
-    {
-        run.end.failure =
-            Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
-    }
-    run.end.cancelled = cancel.is_stopped() && flow.is_err();
-    if run.others.failure.is_some() && flow.is_err() {
-        // The failure is counted on the host that ran the task, as in Ansible.
-        (run.end.failure, run.end.fatal, run.end.cancelled) = (None, false, true);
-    }
+    run.finish(plan, &flow);
     // Check mode ran no handler, so the handlers that were pending before are still pending.
     let pending_handlers = if options.check { before } else { run.all_pending(&[]) };
     masks.mask_end(RunEnd { pending_handlers, ..run.end })
@@ -167,8 +164,7 @@ pub(super) struct Run<'a, 's> {
     early_end: Option<Ending>,
     /// Roles that the play has run and must not run again.
     roles_done: BTreeSet<String>,
-    /// Number of nested includes that are being run.
-    pub depth: usize,
+    pub place: RunPlace,
     /// Number of tasks, handlers and includes that were started.
     pub turn: u32,
     /// The index and the value of the item of a loop that is being run.
@@ -184,8 +180,35 @@ enum Ending {
 }
 
 impl<'a> Run<'a, '_> {
+    /// Completes the end of the run after its last play.
+    fn finish(&mut self, plan: &Plan, flow: &Flow) {
+        if flow.is_ok() {
+            // The names that are still notified belong to a play that ended early, or to a handler
+            // that the plan does not contain any more.
+            self.notified.clear();
+            self.pending_earlier.retain(|name| plan.plays.iter().any(|play| play.means(name)));
+        }
+        if let Err(message) = self.write_journal()
+            && self.end.failure.is_none()
+        {
+            self.end.failure =
+                Some(RunFailure { task: "writing the journal of handlers".into(), message, ..RunFailure::default() });
+        }
+        self.end.cancelled = self.cancel.is_stopped() && flow.is_err();
+        if self.others.failure.is_some() && flow.is_err() {
+            // The failure is counted on the host that ran the task, as in Ansible.
+            (self.end.failure, self.end.fatal, self.end.cancelled) = (None, false, true);
+        }
+    }
+
     fn plays(&mut self, plan: &'a Plan) -> Flow {
-        for play in &plan.plays {
+        let mut resumed = self.take_resumed(|position| match position {
+            Position::Play(index) => Some((index, None)),
+            Position::Forced(index, failure) => Some((index, Some(failure))),
+            _ => None,
+        })?;
+        let from = resumed.as_ref().map_or(0, |(index, _)| *index);
+        for play in plan.plays.iter().filter(|play| play.index >= from) {
             if let Some(gate) = &self.options.gate {
                 match gate.pass(play.index) {
                     Some(lost) => self.frame.lose(&lost),
@@ -195,11 +218,20 @@ impl<'a> Run<'a, '_> {
                     }
                 }
             }
-            let received = self.receive_values();
-            self.fail_unless(received, "receiving the variables of other hosts")?;
-            self.frame.open_play(play);
-            self.roles_done.clear();
-            let flow = self.play(play);
+            let resumed = resumed.take();
+            if resumed.is_none() {
+                let received = self.receive_values();
+                self.fail_unless(received, "receiving the variables of other hosts")?;
+                self.frame.open_play(play);
+                self.roles_done.clear();
+            }
+            let flow = match resumed.and_then(|(_, failure)| failure) {
+                None => self.run_within(Position::Play(play.index), |run| run.play(play)),
+                Some(failure) => {
+                    self.end.failure = Some(failure);
+                    Err(RunStopped)
+                }
+            };
             if self.early_end.take().is_some() {
                 // The play ended early without a failure, so the handlers that would run at its end
                 // are dropped.
@@ -210,7 +242,8 @@ impl<'a> Run<'a, '_> {
             }
             if flow.is_err() && play.force_handlers && !self.cancel.is_stopped() {
                 let failure = self.end.failure.take();
-                let forced = self.flush(play);
+                let position = Position::Forced(play.index, failure.clone().unwrap_or_default());
+                let forced = self.run_within(position, |run| run.flush(play));
                 self.end.failure = failure.or(self.end.failure.take());
                 forced?;
             }
@@ -240,34 +273,44 @@ impl<'a> Run<'a, '_> {
     }
 
     fn play(&mut self, play: &'a Play) -> Flow {
-        let mut left = play.sections.len();
-        for section in &play.sections {
-            self.steps(play, section)?;
-            left -= 1;
-            if left == 0 {
-                let (due, later) =
-                    std::mem::take(&mut self.pending_earlier).into_iter().partition(|name| play.means(name));
-                self.pending_earlier = later;
-                self.notified = union([&self.notified, &due]);
+        let resumed = self.take_resumed(|position| match position {
+            Position::Section(at) => Some((at, false)),
+            Position::Flush(at) => Some((at, true)),
+            _ => None,
+        })?;
+        let (from, flushes) = resumed.unwrap_or((0, false));
+        for (at, section) in play.sections.iter().enumerate().skip(from) {
+            if !(flushes && at == from) {
+                self.run_within(Position::Section(at), |run| run.steps(play, section))?;
+                if at + 1 == play.sections.len() {
+                    let (due, later) =
+                        std::mem::take(&mut self.pending_earlier).into_iter().partition(|name| play.means(name));
+                    self.pending_earlier = later;
+                    self.notified = union([&self.notified, &due]);
+                }
             }
-            self.flush(play)?;
+            self.run_within(Position::Flush(at), |run| run.flush(play))?;
         }
         Ok(())
     }
 
     pub(super) fn steps(&mut self, play: &'a Play, steps: &'a [PlanStep]) -> Flow {
-        for step in steps {
+        let resumed = self.take_resumed(|position| match position {
+            Position::Step(at) => Some(at),
+            _ => None,
+        })?;
+        for (at, step) in steps.iter().enumerate().skip(resumed.unwrap_or_default()) {
             if self.cancel.is_stopped() {
                 return Err(RunStopped);
             }
-            match step {
-                PlanStep::Task(task) if task.module == "meta" => self.meta(play, task)?,
-                PlanStep::Task(task) => self.single(play, task, false)?,
-                PlanStep::Block(block) => self.block(play, block)?,
+            self.run_within(Position::Step(at), |run| match step {
+                PlanStep::Task(task) if task.module == "meta" => run.meta(play, task),
+                PlanStep::Task(task) => run.single(play, task, false),
+                PlanStep::Block(block) => run.block(play, block),
                 PlanStep::Include(include) => {
-                    self.include(play, &include.task, (&include.choices, &include.refused), false)?;
+                    run.include(play, &include.task, (&include.choices, &include.refused), false)
                 }
-            }
+            })?;
         }
         Ok(())
     }
@@ -287,6 +330,10 @@ impl<'a> Run<'a, '_> {
     }
 
     pub(super) fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
+        if self.place.is_resuming() {
+            // Only a handler that this task flushes can have restarted the host.
+            return self.flush(play);
+        }
         let scope = self.frame.scope(play, task);
         // Check mode examines the handlers even if it cannot know whether this `flush_handlers`
         // task runs.
@@ -308,54 +355,77 @@ impl<'a> Run<'a, '_> {
     }
 
     fn block(&mut self, play: &'a Play, block: &'a Block) -> Flow {
-        if let Some(exports) = &block.exports {
-            self.frame.export(exports);
-        }
+        let resumed = self.take_resumed(|position| match position {
+            Position::Block(at) => Some(at),
+            _ => None,
+        })?;
         let once = block.role.as_ref().and_then(|role| role.once.as_ref());
-        if once.is_some_and(|key| self.roles_done.contains(key)) {
-            return Ok(());
-        }
-        let before = self.end.ok + self.end.changed;
-        let failed_before = self.end.failed;
-        let mut flow = self.steps(play, &block.block);
-        if block.role.is_some() && self.early_end == Some(Ending::Role) {
-            self.early_end = None;
-            flow = Ok(());
-        }
-        if flow.is_ok() && self.end.ok + self.end.changed > before {
-            self.roles_done.extend(once.cloned());
-        }
-        if self.early_end.is_some() {
-            return flow;
-        }
-        if flow.is_err() && !block.rescue.is_empty() && !self.cancel.is_stopped() {
-            let failed = self.end.failure.take();
-            self.others.failure = None;
-            self.end.failed = failed_before;
-            self.notified_by_failed.clear();
-            self.end.fatal = false;
-            if let Some(failure) = failed {
-                let last = self.last_failed.as_ref();
-                let shown = last.map(|(task, _)| *task).filter(|task| !task.no_log);
-                let task = shown.map_or_else(
-                    || json!({"name": failure.task}),
-                    |Task { name, module, args, tags, .. }| {
-                        // A task without a name has the name of its module in reports only.
-                        let name = if name == module { "" } else { failure.task.as_str() };
-                        json!({"name": name, "action": module, "args": args, "tags": tags})
-                    },
-                );
-                let result = last.map(|(_, result)| result.clone()).unwrap_or_default();
-                self.frame.set("ansible_failed_task", &task);
-                self.frame.set("ansible_failed_result", &result);
+        if resumed.is_none() {
+            if let Some(exports) = &block.exports {
+                self.frame.export(exports);
             }
-            flow = self.steps(play, &block.rescue);
+            if once.is_some_and(|key| self.roles_done.contains(key)) {
+                return Ok(());
+            }
+        }
+        let begin = BlockPosition {
+            part: BlockPart::Block,
+            done_before: self.end.ok + self.end.changed,
+            failed_before: self.end.failed,
+            failed: false,
+        };
+        let at = resumed.unwrap_or(begin);
+        let mut flow = if at.failed { Err(RunStopped) } else { Ok(()) };
+        if at.part == BlockPart::Block {
+            flow = self.run_within(Position::Block(at), |run| run.steps(play, &block.block));
+            if block.role.is_some() && self.early_end == Some(Ending::Role) {
+                self.early_end = None;
+                flow = Ok(());
+            }
+            if flow.is_ok() && self.end.ok + self.end.changed > at.done_before {
+                self.roles_done.extend(once.cloned());
+            }
+            if self.early_end.is_some() {
+                return flow;
+            }
+        }
+        let rescues = at.part == BlockPart::Block && flow.is_err() && !block.rescue.is_empty();
+        if rescues && !self.cancel.is_stopped() {
+            self.begin_rescue(at.failed_before);
+        }
+        if (rescues || at.part == BlockPart::Rescue) && !self.cancel.is_stopped() {
+            let position = Position::Block(BlockPosition { part: BlockPart::Rescue, ..at });
+            flow = self.run_within(position, |run| run.steps(play, &block.rescue));
         }
         if self.cancel.is_stopped() || self.early_end.is_some() {
             return Err(RunStopped);
         }
-        let always = self.steps(play, &block.always);
+        let position = BlockPosition { part: BlockPart::Always, failed: flow.is_err(), ..at };
+        let always = self.run_within(Position::Block(position), |run| run.steps(play, &block.always));
         flow.and(always)
+    }
+
+    /// Forgets the failure of a block that has a rescue, and sets the variables about it.
+    fn begin_rescue(&mut self, failed_before: u32) {
+        let failed = self.end.failure.take();
+        self.others.failure = None;
+        self.end.failed = failed_before;
+        self.notified_by_failed.clear();
+        self.end.fatal = false;
+        let Some(failure) = failed else { return };
+        let last = self.last_failed.as_ref();
+        let shown = last.map(|(task, _)| *task).filter(|task| !task.no_log);
+        let task = shown.map_or_else(
+            || json!({"name": failure.task}),
+            |Task { name, module, args, tags, .. }| {
+                // A task without a name has the name of its module in reports only.
+                let name = if name == module { "" } else { failure.task.as_str() };
+                json!({"name": name, "action": module, "args": args, "tags": tags})
+            },
+        );
+        let result = last.map(|(_, result)| result.clone()).unwrap_or_default();
+        self.frame.set("ansible_failed_task", &task);
+        self.frame.set("ansible_failed_result", &result);
     }
 
     pub(super) fn journal_or_stop(&mut self) -> Flow {

@@ -133,6 +133,9 @@ impl SecretTexts {
             self.mask(&mut failure.message);
             failure.tail.iter_mut().for_each(|line| self.mask(line));
         }
+        if let Some(why) = &mut end.rebooting {
+            self.mask(why);
+        }
         end
     }
 }

@@ -3,7 +3,7 @@
 use crate::compile;
 use crate::delegate::FETCH;
 use crate::filters;
-use crate::modules::{self, ModuleCall, ModuleResult, TaskOutcome};
+use crate::modules::{self, ModuleCall, ModuleResult, REBOOT, RebootStep, TaskOutcome};
 use crate::node::{NodeAccess, WriteAheadFile};
 use crate::os::temp_files::TempFileNotes;
 use crate::plan::{Play, REFUSED, Task};
@@ -34,6 +34,13 @@ pub(crate) struct ItemResult {
 }
 
 impl ItemResult {
+    /// The result of an item whose condition does not hold.
+    fn new_skipped() -> Self {
+        let result =
+            json!({"changed": false, "skipped": true, "failed": false, "skip_reason": "Conditional result was False"});
+        Self { status: Status::Skipped, result, failure: None, facts: Map::new(), facts_of: None }
+    }
+
     /// Whether the item notifies its handlers. A failed item notifies no handler, as in Ansible.
     pub(crate) fn change(&self) -> NotifyChange {
         let changed = &self.result["changed"];
@@ -136,7 +143,10 @@ impl<'a> Run<'a, '_> {
             };
             run.send_event(done, handler);
         };
+        let resumed = self.place.is_interrupted(task);
         match unknown::all_hold(scope, &task.when) {
+            // The condition held before the reboot, which may have changed it.
+            _ if resumed => {}
             Ok(Some(true)) => {}
             Ok(None) => {
                 let why = "its condition depends on tasks that were not run";
@@ -144,22 +154,22 @@ impl<'a> Run<'a, '_> {
             }
             Ok(Some(false)) => {
                 self.report_skipped(task, scope, item, handler);
-                let result = json!({"changed": false, "skipped": true, "failed": false, "skip_reason": "Conditional result was False"});
-                return Ok(ItemResult {
-                    status: Status::Skipped,
-                    result,
-                    failure: None,
-                    facts: Map::new(),
-                    facts_of: None,
-                });
+                return Ok(ItemResult::new_skipped());
             }
             Err((line, e)) => {
                 let why = format!("when: {}", expr::explain(&e));
                 return Ok(self.fail_unevaluable(task, scope, item, (line, &why), handler));
             }
         }
-        (self.sink)(RunEvent::TaskStart { i: task.id, name: name.clone(), item: hide_no_log(task, item.clone()) });
-        let (outcome, mut result) = self.tries(task, scope);
+        if !resumed {
+            (self.sink)(RunEvent::TaskStart { i: task.id, name: name.clone(), item: hide_no_log(task, item.clone()) });
+        }
+        let (outcome, mut result) = self.tries(task, scope, resumed);
+        if let Some(why) = self.ground.rebooting.clone() {
+            self.end.rebooting = Some(why);
+            self.cancel.stop();
+            return Err(RunStopped);
+        }
         let failed = result["failed"] == true;
         let changed = result["changed"] == true;
         let ignore = failed && !self.cancel.is_cancelled() && ignores_errors(scope, task);
@@ -264,7 +274,8 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Runs the module until the condition `until` holds or the allowed tries are used up.
-    fn tries(&mut self, task: &'a Task, scope: &ExprScope) -> (TaskOutcome, Value) {
+    /// With `resumed`, the run continues at this task after a reboot, which is not repeated.
+    fn tries(&mut self, task: &'a Task, scope: &ExprScope, resumed: bool) -> (TaskOutcome, Value) {
         let most = max_attempts(task, scope);
         let delay = seconds(scope, task.retry.delay.as_ref()).unwrap_or(Duration::from_secs(5));
         let mut attempt = 0;
@@ -273,6 +284,7 @@ impl<'a> Run<'a, '_> {
             let answer = self.run_attempt(task, scope);
             let (mut outcome, mut result) = judge(task, scope, answer);
             let holds = match &task.retry.until {
+                _ if resumed || self.ground.rebooting.is_some() => return (outcome, result),
                 None if most == 1 => return (outcome, result),
                 // Without `until`, the task is repeated until it does not fail.
                 None => Ok(Some(result["failed"] != true)),
@@ -341,6 +353,13 @@ impl<'a> Run<'a, '_> {
         let check = self.checks(task, scope);
         if task.module == FETCH {
             return self.fetch(task, check, &args);
+        }
+        if task.module == REBOOT && !check {
+            let link = self.options.controller.clone();
+            self.ground.reboot = Some(match self.place.take_interrupted() {
+                Some(interrupted) => RebootStep::Verify(link, interrupted),
+                None => RebootStep::Begin(link, Box::new(self.checkpoint(task))),
+            });
         }
         // A task whose `check_mode` differs from that of the run sees the real node and leaves no
         // prediction behind.

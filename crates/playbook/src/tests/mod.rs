@@ -22,6 +22,7 @@ mod other_users;
 mod pending_handlers;
 mod properties;
 mod python_modules;
+mod reboot;
 mod refusals;
 mod run_once;
 mod set_a;
