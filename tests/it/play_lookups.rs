@@ -96,6 +96,7 @@ fn lookups_find_what_ansible_finds() {
             let vars = json!({"dir": dir.join("out"), "remoor_state_dir": dir.join("state")});
             command.args(["-e", &vars.to_string()]).args(["--check"].iter().filter(|_| round == "--check"));
             command.current_dir(dir).env("PATH", path_with(&bin)).env("OF_CONTROLLER", "mine");
+            command.env("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3");
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let (code, text) = run_to_end(&mut command);
             assert_eq!(code, Some(0), "{round}: {text}");

@@ -78,6 +78,8 @@ pub(super) struct PlanParts {
     pub modules: BTreeMap<String, PythonModule>,
     /// The files of the fleet directory that lookups read.
     pub lookup_files: LookupFiles,
+    /// Whether the controller must find files of lookups, because the plan does not contain them.
+    pub asks_for_files: bool,
     /// Lookups of files whose names are computed, and that are not resolved yet.
     pub computed_lookups: Vec<ComputedLookup>,
     /// Number of tasks of the plan so far.

@@ -176,6 +176,7 @@ impl Compiler<'_> {
                         Err(error) => why = why.or(Some(error)),
                     }
                 }
+                self.parts.asks_for_files |= why.is_some() && self.options.delegates;
                 if let Some((message, hint)) = why.filter(|_| strict && !found) {
                     self.fault(&lookup.file, lookup.at, message).hint = hint;
                 }
@@ -244,7 +245,9 @@ impl Compiler<'_> {
             };
             self.add_lookup_file(format!("{kind} {root}{named}"), file, value);
         }
-        if kind == "first_found" {
+        if self.options.delegates {
+            self.parts.asks_for_files = true;
+        } else if kind == "first_found" {
             self.add_lookup_file(format!("{kind} {shown}"), file, json!([]));
         }
         Ok(())
@@ -274,7 +277,8 @@ impl Compiler<'_> {
             match fixed_terms(lookup) {
                 Some(terms) => terms.iter().for_each(|term| {
                     // No task may read the variable, so a missing file is no fault.
-                    let _missing = self.include_lookup(file, (0, 0), &kind, term);
+                    let missing = self.include_lookup(file, (0, 0), &kind, term).is_err();
+                    self.parts.asks_for_files |= missing && self.options.delegates;
                 }),
                 None => self.parts.computed_lookups.push(ComputedLookup {
                     file: file.to_owned(),

@@ -42,11 +42,13 @@ impl Compiler<'_> {
                 for term in fixed_terms(&lookup).into_iter().flatten() {
                     match self.include_lookup(file, at, name, term) {
                         Err((message, hint)) if !self.options.delegates => self.fault(file, at, message).hint = hint,
-                        Err((message, _)) if !term.starts_with(['/', '~']) => {
+                        Err((message, _)) if matches!(name, "file" | "template") && !term.starts_with(['/', '~']) => {
+                            self.parts.asks_for_files = true;
                             let hint = "the controller searches the file again when a task needs it";
                             self.warn(file, at, message, hint);
                         }
-                        Err(_) | Ok(()) => {}
+                        Err(_) => self.parts.asks_for_files = true,
+                        Ok(()) => {}
                     }
                 }
             } else {
@@ -100,6 +102,9 @@ impl Compiler<'_> {
             _ => self.first_of(&dirs, &name).into_iter().collect(),
         };
         let value = match (kind, found.first()) {
+            ("fileglob" | "first_found", None) if self.options.delegates => {
+                return Err((format!("lookup `{kind}`: `{term}` is not there yet"), None));
+            }
             ("fileglob" | "first_found", _) => json!(found),
             (_, Some(path)) => {
                 let path = path.clone();
@@ -214,6 +219,9 @@ impl Compiler<'_> {
                 files.insert(key, value.clone());
             }
         }
+        if self.parts.asks_for_files {
+            files.insert(filters::BY_CONTROLLER.to_owned(), json!(true));
+        }
         if !files.is_empty() {
             extra.insert(filters::LOOKUP_FILES.to_owned(), Value::Object(files));
         }
@@ -225,7 +233,7 @@ impl Compiler<'_> {
 pub(super) fn fixed_terms(lookup: &Lookup) -> Option<&Vec<String>> {
     let named = |option: &&str| lookup.arguments.iter().any(|argument| argument.split('=').next() == Some(option));
     let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| var_map::has_markup(term)))?;
-    (!terms.is_empty() && !["files", "paths"].iter().any(|option| named(option))).then_some(terms)
+    (!terms.is_empty() && !["files", "paths"].iter().any(named)).then_some(terms)
 }
 
 /// Parses a text that is a single lookup of files with literal names. Returns the kind of the
@@ -381,5 +389,24 @@ mod tests {
         let (files, faults) = review(&plan, other.as_object().unwrap(), &FileSet::default(), &[]);
         assert_eq!(String::from_utf8_lossy(&files["/found"].content), "two.x");
         assert!(faults.iter().any(|fault| fault.message.contains("does not contain `Suse.x`")), "{faults:?}");
+    }
+
+    #[test]
+    fn the_controller_finds_files_that_the_plan_does_not_contain() {
+        let tasks = "- hosts: all\n  tasks:\n    - {copy: {dest: /a, content: \"{{ lookup('file', '/etc/x') }}\"}}\n    \
+                     - {copy: {dest: /b, content: \"{{ lookup('file', 'later') }}{{ q('first_found', 'x' ~ 1) }}\"}}\n";
+        let files = FileSet(files_of(tasks));
+        let Value::Object(vars) = json!({"inventory_hostname": "h"}) else { panic!() };
+        let host = HostContext { name: "h".into(), group: "all".into(), vars, ..HostContext::default() };
+        let options = CompileOptions { delegates: true, ..CompileOptions::default() };
+        let compiled = compile(&files, "site.yml", &host, &options).unwrap();
+        assert_eq!(compiled.warnings.len(), 1, "{:?}", compiled.warnings);
+        let (files, faults) = review(&compiled.plan, &Map::new(), &files, &[]);
+        assert_eq!((files.len(), faults), (0, Vec::new()));
+        assert!(compile(&FileSet(files_of(tasks)), "site.yml", &host, &CompileOptions::default()).is_err());
+    }
+
+    fn files_of(playbook: &str) -> std::collections::BTreeMap<String, Vec<u8>> {
+        [("site.yml".to_owned(), playbook.as_bytes().to_vec())].into()
     }
 }

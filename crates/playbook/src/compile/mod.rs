@@ -164,8 +164,14 @@ pub fn compile(
     }
     let extra = compiler.extra();
     let parts = &mut compiler.parts;
-    let PlanParts { layers, optional_layers, layers_with_parents, blobs, modules, .. } =
-        std::mem::replace(parts, PlanParts { lookup_files: parts.lookup_files.clone(), ..PlanParts::default() });
+    let PlanParts { layers, optional_layers, layers_with_parents, blobs, modules, .. } = std::mem::replace(
+        parts,
+        PlanParts {
+            lookup_files: parts.lookup_files.clone(),
+            asks_for_files: parts.asks_for_files,
+            ..PlanParts::default()
+        },
+    );
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),

@@ -6,7 +6,7 @@ use super::lookups::items;
 use super::{FilterResult, failure, list};
 use crate::lang::{hosts, python};
 use crate::template::expr;
-use crate::vars::scope::{scope_of, with_default};
+use crate::vars::scope::{on_the_node, scope_of, with_default};
 use crate::vars::var_map;
 use base64::Engine as _;
 use minijinja::value::{Kwargs, ValueKind};
@@ -24,6 +24,10 @@ thread_local! {
     /// Number of nested template lookups that are being rendered.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
+
+/// The key in `LOOKUP_FILES` that is there if the controller finds the files that the plan does not
+/// contain.
+pub const BY_CONTROLLER: &str = "by the controller";
 
 /// The directory whose files the lookups of a file's tasks find first: the role of the file, or the
 /// directory that contains the file.
@@ -60,8 +64,14 @@ fn find_paths(state: &State, kind: &str, name: &str) -> Result<Option<Vec<Value>
         None if asked_lookups::are_answered(state) => {
             asked_lookups::ask(state, &LookupCall::new(kind, vec![name.into()])).map(Some)
         }
-        None => Ok(None),
+        None => leave_to_controller(state).map(|()| None),
     }
+}
+
+/// Fails before a run whose controller finds files that the plan does not contain.
+fn leave_to_controller(state: &State) -> Result<(), Error> {
+    let by_controller = state.lookup(LOOKUP_FILES).and_then(|all| all.get_attr(BY_CONTROLLER).ok());
+    if by_controller.is_some_and(|by_controller| by_controller.is_true()) { on_the_node(state) } else { Ok(()) }
 }
 
 /// The text of a file that the compiler included.
@@ -74,6 +84,9 @@ fn included_text(state: &State, kind: &str, name: &Value) -> Result<String, Erro
     if text.is_none() && asked_lookups::are_answered(state) {
         let found = asked_lookups::ask(state, &LookupCall::new(kind, vec![name.into()]))?;
         return found.first().map_or_else(|| Ok(String::new()), python::text);
+    }
+    if text.is_none() {
+        leave_to_controller(state)?;
     }
     text.ok_or_else(|| failure(format!("lookup {kind}: the plan does not contain `{name}`")))
 }
