@@ -256,7 +256,7 @@ impl<'h> ControllerService<'h> {
         if local && request.is_some() {
             return Some("the reboot would restart the machine that runs `remoor play`".to_owned());
         }
-        self.reboot = request.map(PendingReboot::new);
+        self.reboot = request.map(|request| PendingReboot::new(request, self.reboot.as_ref()));
         None
     }
 

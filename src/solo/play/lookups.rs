@@ -11,9 +11,13 @@ use std::sync::Arc;
 
 /// Maximum size in bytes of a file that a lookup reads.
 const FILE_MAX: u64 = 1 << 20;
-/// Lookups whose arguments must not depend on values of a host: they run a command, or reveal a
-/// setting of this machine.
-const CHOSEN_BY_PLAYBOOK: [&str; 4] = ["config", "env", "lines", "pipe"];
+/// Lookups whose arguments may depend on values of a host, because they only read files below the
+/// playbook's directory. Any other lookup could run a command or read a file elsewhere.
+const CHOSEN_BY_HOST: [&str; 4] = ["file", "fileglob", "first_found", "template"];
+/// Directories with variables of all hosts. A host may not choose a file in them.
+const OF_OTHER_HOSTS: [&str; 2] = ["group_vars", "host_vars"];
+/// Why a lookup is not performed.
+const BY_HOST: &str = "they depend on facts, on results of tasks, or on variables that a task has set";
 /// Maximum number of files of one pattern.
 const FILES_MAX: usize = 10_000;
 
@@ -37,8 +41,8 @@ impl PlayLookups {
     pub fn perform(&self, lookup: &PlannedLookup) -> LookupAnswer {
         let PlannedLookup { call, places, variables, depends_on_host } = lookup;
         let LookupCall { name, terms, .. } = call;
-        if *depends_on_host && let Some(why) = self.reject_values_of_host(call) {
-            return LookupAnswer::Failed(why);
+        if *depends_on_host && !CHOSEN_BY_HOST.contains(&name.as_str()) {
+            return LookupAnswer::Failed(format!("only the playbook may choose its arguments, but {BY_HOST}"));
         }
         let dirs: Vec<PathBuf> = places.iter().map(|place| self.root.join(place)).collect();
         let term = terms.first().and_then(Value::as_str).unwrap_or_default();
@@ -46,7 +50,7 @@ impl PlayLookups {
             Ok(text) => LookupAnswer::Items(vec![json!(text)]),
             Err(why) => LookupAnswer::Failed(why),
         };
-        let search = Search { dirs: &dirs, root: &self.root };
+        let search = Search { dirs: &dirs, root: &self.root, by_host: *depends_on_host };
         match name.as_str() {
             "env" => LookupAnswer::Items(std::env::var(term).ok().into_iter().map(Value::from).collect()),
             "file" => texts(self.read(&search, "files", term)),
@@ -71,26 +75,7 @@ impl PlayLookups {
         }
     }
 
-    /// The reason why a lookup is not performed whose arguments depend on values of the host. The
-    /// host may be compromised: it must not choose a command, or a file outside of the playbook.
-    fn reject_values_of_host(&self, call: &LookupCall) -> Option<String> {
-        if CHOSEN_BY_PLAYBOOK.contains(&call.name.as_str()) {
-            let what = "its argument depends on facts or results of the host, and only the playbook may choose it";
-            return Some(what.to_owned());
-        }
-        let mut texts = Vec::new();
-        call.terms.iter().chain(call.options.values()).for_each(|value| collect_texts(value, &mut texts));
-        let root = self.root.display().to_string();
-        let leaves = |text: &&String| {
-            let below = text.strip_prefix(&root).is_some_and(|rest| rest.starts_with('/'));
-            let climbs = text.split(['/', ' ', '=']).any(|part| part == "..");
-            climbs || !below && text.split([' ', '=']).any(|word| word.starts_with(['/', '~']))
-        };
-        let outside = texts.iter().find(leaves)?;
-        Some(format!("`{outside}` is outside of the playbook's directory, and depends on facts or results of the host"))
-    }
-
-    /// The text of a file, opened if it is encrypted.
+    /// The text of a file, opened if it is encrypted. A host may not choose an encrypted file.
     fn read(&self, search: &Search, sub: &str, name: &str) -> Result<String, String> {
         let path = search.find(sub, name).ok_or_else(|| format!("`{name}` does not exist"))?;
         let failed = |e: std::io::Error| format!("{}: {e}", path.display());
@@ -101,6 +86,9 @@ impl PlayLookups {
             return Err(format!("{} is larger than {} MiB", path.display(), FILE_MAX >> 20));
         }
         if is_encrypted(&content) {
+            if search.by_host {
+                return Err(format!("{} is encrypted, and {BY_HOST}", path.display()));
+            }
             let text = String::from_utf8_lossy(&content);
             content = self.vault.open(&text).map_err(|e| format!("{} {e}", path.display()))?.to_vec();
         }
@@ -112,6 +100,8 @@ impl PlayLookups {
 struct Search<'a> {
     dirs: &'a [PathBuf],
     root: &'a Path,
+    /// Whether values of a host select the files. The host may be compromised.
+    by_host: bool,
 }
 
 impl Search<'_> {
@@ -128,7 +118,19 @@ impl Search<'_> {
     }
 
     fn find(&self, sub: &str, name: &str) -> Option<PathBuf> {
-        self.candidates(sub, name).into_iter().find(|path| path.is_file() && !name.is_empty())
+        let mut paths = self.candidates(sub, name).into_iter();
+        paths.find(|path| path.is_file() && !name.is_empty() && self.may_read(path))
+    }
+
+    /// Whether a lookup may read an existing file. A file that a host selects is below the root,
+    /// also after links, and has no variables of other hosts.
+    fn may_read(&self, path: &Path) -> bool {
+        if !self.by_host {
+            return true;
+        }
+        let (Ok(real), Ok(root)) = (path.canonicalize(), self.root.canonicalize()) else { return false };
+        let of_others = |part: std::path::Component| OF_OTHER_HOSTS.iter().any(|dir| part.as_os_str() == *dir);
+        real.strip_prefix(root).is_ok_and(|below| !below.components().any(of_others))
     }
 
     /// The files that match a pattern, in the first directory that has such files.
@@ -143,6 +145,7 @@ impl Search<'_> {
             let paths = entries.filter_map(|entry| Some(entry.ok()?.path())).take(FILES_MAX);
             let is_meant = |path: &PathBuf| {
                 path.is_file()
+                    && self.may_read(path)
                     && path.file_name().and_then(|name| name.to_str()).is_some_and(|name| fits.is_match(name))
             };
             let mut found: Vec<PathBuf> = paths.filter(is_meant).collect();
@@ -152,15 +155,6 @@ impl Search<'_> {
             }
         }
         Ok(Vec::new())
-    }
-}
-
-fn collect_texts(value: &Value, out: &mut Vec<String>) {
-    match value {
-        Value::String(text) => out.push(text.clone()),
-        Value::Array(items) => items.iter().for_each(|item| collect_texts(item, out)),
-        Value::Object(map) => map.values().for_each(|item| collect_texts(item, out)),
-        _ => {}
     }
 }
 
@@ -183,20 +177,27 @@ mod tests {
         };
         let given = dir.path().join("given").display().to_string();
         let ok = |text: &str| LookupAnswer::Items(vec![json!(text)]);
+        std::fs::create_dir(dir.path().join("host_vars")).unwrap();
+        std::fs::write(dir.path().join("host_vars/other"), "secret").unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", dir.path().join("link")).unwrap();
         for (name, term, depends, want) in [
             ("file", "mine", true, ok("text")),
-            ("unvault", given.as_str(), true, ok("given")),
-            ("file", "files/../given", false, ok("given")),
+            ("file", given.as_str(), true, ok("given")),
+            ("file", "files/../given", true, ok("given")),
+            ("file", "host_vars/other", false, ok("secret")),
         ] {
             assert_eq!(perform(name, term, depends), want, "{name} {term}");
         }
         for (name, term, depends, want) in [
-            ("file", "files/../given", true, "outside of the playbook's directory"),
-            ("file", "/etc/hostname", true, "outside of the playbook's directory"),
-            ("password", "x /etc/hostname", true, "outside of the playbook's directory"),
-            ("first_found", "~/x", true, "outside of the playbook's directory"),
-            ("pipe", "id", true, "only the playbook may choose it"),
-            ("env", "HOME", true, "only the playbook may choose it"),
+            ("file", "/etc/hostname", true, "does not exist"),
+            ("file", "../../../../../../etc/hostname", true, "does not exist"),
+            ("file", "host_vars/other", true, "does not exist"),
+            ("file", "link", true, "does not exist"),
+            ("pipe", "id", true, "only the playbook may choose"),
+            ("password", "x", true, "only the playbook may choose"),
+            ("csvfile", "root file=\"/etc/passwd\"", true, "only the playbook may choose"),
+            ("url", "file:///etc/hostname", true, "only the playbook may choose"),
+            ("unvault", "mine", true, "only the playbook may choose"),
             ("pipe", "id", false, "which `--native-only` refuses"),
             ("file", "gone", false, "`gone` does not exist"),
         ] {
@@ -204,6 +205,9 @@ mod tests {
                 LookupAnswer::Failed(why) => assert!(why.contains(want), "{name} {term}: {why}"),
                 other => panic!("{name} {term}: {other:?}"),
             }
+        }
+        for (pattern, name) in [("/etc/host*", "fileglob"), ("host_vars/*", "fileglob"), ("~/.bashrc", "first_found")] {
+            assert_eq!(perform(name, pattern, true), LookupAnswer::Items(Vec::new()), "{pattern}");
         }
         assert_eq!(perform("first_found", "gone", false), LookupAnswer::Items(Vec::new()));
         assert_eq!(perform("fileglob", "mi*", false), ok(&dir.path().join("files/mine").display().to_string()));

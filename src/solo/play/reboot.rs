@@ -25,8 +25,10 @@ pub(super) struct PendingReboot {
 }
 
 impl PendingReboot {
-    pub fn new(request: RebootRequest) -> Self {
-        Self { request, begun: Instant::now() }
+    /// `before`: the reboot that the host has announced and not withdrawn. Announcing it again does
+    /// not extend it.
+    pub fn new(request: RebootRequest, before: Option<&Self>) -> Self {
+        Self { request, begun: before.map_or_else(Instant::now, |before| before.begun) }
     }
 
     /// The time until the task fails.
@@ -41,7 +43,7 @@ impl HostRun<'_, '_> {
     /// end of the last session.
     pub async fn after_reboots(&mut self, host: &Host, mut reply: Result<Reply, SshError>) -> Result<Reply, SshError> {
         let mut pause = None;
-        while let Some(reboot) = self.delegated.reboot().filter(|_| !has_failed(&reply)) {
+        while let Some(reboot) = self.delegated.reboot().filter(|_| !has_ended(&reply)) {
             let (begun, left) = (reboot.begun, reboot.time_left());
             let first = Duration::from_secs(reboot.request.post_reboot_delay).max(PAUSE_MIN);
             let next = match pause {
@@ -58,7 +60,7 @@ impl HostRun<'_, '_> {
             let task = reboot.request.task;
             reply = self.try_to_continue(host).await.unwrap_or(reply);
             let waits = self.delegated.reboot().is_some_and(|reboot| reboot.begun == begun);
-            if left.is_zero() && waits && !has_failed(&reply) {
+            if left.is_zero() && waits && !has_ended(&reply) {
                 let how = match &reply {
                     Err(e) => e.to_string(),
                     Ok(Reply::Refused { why, .. } | Reply::Error { message: why }) => why.clone(),
@@ -81,7 +83,7 @@ impl HostRun<'_, '_> {
         };
         let mut road = host.road.clone();
         if let (HostConnection::Ssh(target), Some(limit)) = (&mut road, request.connect_timeout.filter(|s| *s > 0)) {
-            target.connect_timeout = Duration::from_secs(limit).min(REBOOT_MAX);
+            target.connect_timeout = Duration::from_secs(limit).min(left.max(PAUSE_MAX));
         }
         let task = request.task;
         let plan = Plan { resumed: Some(resumed), ..(*host.plan).clone() };
@@ -104,9 +106,12 @@ impl HostRun<'_, '_> {
     }
 }
 
-/// Whether the run has ended with a failure, so that it cannot be continued.
-fn has_failed(reply: &Result<Reply, SshError>) -> bool {
-    matches!(reply, Ok(Reply::RunEnd(end)) if end.get("failure").is_some_and(|failure| !failure.is_null()))
+/// Whether the run has ended, so that it cannot be continued. A run that waits for its host to shut
+/// down says so in `rebooting`.
+fn has_ended(reply: &Result<Reply, SshError>) -> bool {
+    let Ok(Reply::RunEnd(end)) = reply else { return false };
+    let is_set = |name: &str| end.get(name).is_some_and(|value| !value.is_null());
+    is_set("failure") || !is_set("rebooting")
 }
 
 /// The end of a run that fails at the task with this number.

@@ -7,6 +7,7 @@ use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::Delegation;
 use crate::template::expr;
+use crate::vars::scope::with_trace;
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::Value;
@@ -202,10 +203,13 @@ impl Compiler<'_> {
         }
     }
 
-    /// The text of a value with markup that only the node can evaluate.
+    /// The text of a value with markup that only the node can evaluate. A name without a value may
+    /// be a fact or a result, also if `default` replaces it.
     fn known_late(&self, value: &SpannedNode, context: &Context) -> Option<String> {
         let text = value.text().filter(|text| var_map::has_markup(text))?;
-        expr::render_json(&self.known_scope(context), &value.json()).is_err().then_some(text)
+        let (known, trace) = with_trace(|| expr::render_json(&self.known_scope(context), &value.json()));
+        let missed = trace.missed.iter().any(|name| !expr::is_function(name));
+        (known.is_err() || missed || trace.unknown).then_some(text)
     }
 
     /// Whether the host is the machine on which the run starts.

@@ -363,8 +363,12 @@ impl Compiler<'_> {
         let named = self.layer(asked.vars.clone());
         let lookups = std::mem::take(&mut self.parts.computed_lookups);
         let mut magic = asked.params.clone();
-        magic.insert("role_name".into(), json!(name));
-        magic.insert("ansible_role_name".into(), json!(name));
+        let collection = collection_of(&dir);
+        let short = if collection.is_some() { dir.rsplit('/').next().unwrap_or_default() } else { &name };
+        let full = collection.as_ref().map_or_else(|| name.clone(), |collection| format!("{collection}.{short}"));
+        magic.insert("role_name".into(), json!(short));
+        magic.insert("ansible_role_name".into(), json!(full));
+        magic.extend(collection.map(|collection| ("ansible_collection_name".to_owned(), json!(collection))));
         magic.insert("role_path".into(), json!(dir));
         let parents = context.role.as_ref().filter(|_| asked.by_task).map(Role::names_with_parents).unwrap_or_default();
         if !parents.is_empty() {
@@ -487,4 +491,11 @@ fn exporting_block(given: RoleResult, file: &str, line: u32) -> Vec<PlanStep> {
 
 fn is_true(value: &Value) -> bool {
     var_map::boolean(value) == Some(true)
+}
+
+/// The collection (`namespace.name`) that contains the role in the directory `dir`.
+fn collection_of(dir: &str) -> Option<String> {
+    let parts: Vec<&str> = dir.split('/').collect();
+    let [.., root, namespace, name, "roles", _] = parts[..] else { return None };
+    (root == "ansible_collections").then(|| format!("{namespace}.{name}"))
 }

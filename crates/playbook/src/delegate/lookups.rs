@@ -111,10 +111,14 @@ pub fn plan_lookup(
     state.facts.clear();
     state.registers.clear();
     state.others.clear();
+    state.params.clear();
     let mut frame = VariableScope::new(plan, &Map::new());
     frame.restore(&state);
+    // The items of includes must not come from the host either.
+    let has_loops = path.include_tasks().any(|include| include.repeat.is_some());
+    let opened = !has_loops || path.open(&mut frame, &layers).is_ok();
     let search = TaskSearch { plan, task, scope: frame.scope(play, task) };
-    let depends_on_host = !filters::makes_call(&call, || search.run_without_host(item.as_ref(), &call.name));
+    let depends_on_host = !opened || !filters::makes_call(&call, || search.run_without_host(item.as_ref(), &call.name));
     let mut variables = plugin_variables(plan, play, task);
     let of_inventory = (controller.host_vars)(&plan.host).unwrap_or_default();
     let plain = |value: &Value| !value.as_str().is_some_and(has_markup);

@@ -68,7 +68,13 @@ fn begin(call: &mut ModuleCall, link: &ControllerLink, request: RebootRequest, c
     if let Err(why) = request_reboot(link, request) {
         return not_restarted(why);
     }
-    let done = run_shell(call, command)?;
+    let done = match run_shell(call, command) {
+        Ok(done) => done,
+        Err(why) => {
+            withdraw_reboot(link)?;
+            return not_restarted(why);
+        }
+    };
     // The shutdown may end this process and the command. Then the controller finds out whether the
     // host was restarted.
     if !done.success() && !done.cancelled && done.rc.is_none_or(|rc| rc > 0) {

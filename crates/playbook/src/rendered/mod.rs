@@ -240,6 +240,11 @@ impl<'p> Walk<'p> {
                             self.any_of(play, include, include.task.repeat.as_ref());
                             continue;
                         };
+                        let known =
+                            |name: &str| include.refused.contains_key(name) || include.choices.contains_key(name);
+                        // An include may write a target as `./name` too.
+                        let short = name.strip_prefix("./").unwrap_or(&name).to_owned();
+                        let name = if known(&name) { name } else { short };
                         if include.refused.contains_key(&name) {
                             self.note_possible(&include.task, Some(name.clone()), &inner);
                         }

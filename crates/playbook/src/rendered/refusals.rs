@@ -9,15 +9,21 @@ use crate::vars::{unknown, variable_scope};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The values of `ansible_os_family` on Linux.
-const FAMILIES: [&str; 11] = [
+/// Names of systems other than Linux, as conditions write them.
+const OTHER_SYSTEMS: [&str; 11] =
+    ["AIX", "Darwin", "DragonFly", "FreeBSD", "HP-UX", "MacOS", "NetBSD", "OpenBSD", "Solaris", "Win32NT", "Windows"];
+/// Values of `ansible_os_family` on Linux.
+const FAMILIES: [&str; 14] = [
     "Alpine",
     "Altlinux",
     "Archlinux",
     "ClearLinux",
     "Debian",
+    "Flatcar",
     "Gentoo",
     "Mandrake",
+    "NA",
+    "OpenWrt",
     "RedHat",
     "Slackware",
     "Suse",
@@ -90,10 +96,16 @@ impl<'p> Walk<'p> {
     }
 }
 
-/// Whether one of the conditions is false on each host that remoor can run on, which all have
-/// Linux. Facts other than the kind of system are unknown.
+/// Whether one of the conditions is false on each host that remoor can run on. If a condition names
+/// another system than Linux, and the inventory does not set the system, the system counts as
+/// Linux. All other facts are unknown.
 pub(super) fn is_never_true(scope: &ExprScope, conditions: &[TaskCondition]) -> bool {
+    let names_other = |condition: &TaskCondition| OTHER_SYSTEMS.iter().any(|name| condition.text.contains(name));
+    let is_set = ["ansible_os_family", "ansible_system"].iter().any(|name| scope.get(name).is_some());
     conditions.iter().any(|condition| {
+        if is_set || !names_other(condition) {
+            return matches!(unknown::holds(scope, &condition.text), Ok(Some(false)));
+        }
         FAMILIES.iter().all(|family| {
             let facts = [("system", "Linux"), ("os_family", *family)];
             let all = facts.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();

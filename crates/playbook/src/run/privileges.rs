@@ -5,6 +5,7 @@ use crate::plan::{Task, TaskPrivileges};
 use crate::template::expr;
 use crate::vars::scope::ExprScope;
 use crate::vars::var_map;
+use crate::vars::variable_scope::OMIT;
 use serde_json::Value;
 
 /// The privileges of a task without templates. The error says why the task cannot run as its user.
@@ -16,6 +17,7 @@ pub(super) fn evaluate(task: &Task, scope: &ExprScope, login: bool) -> Result<Ta
         None => *elevated,
         Some(text) => {
             let value = expr::render_text(scope, text).map_err(|e| format!("`become`: {}", expr::explain(&e)))?;
+            let value = if value.trim() == OMIT { "false".to_owned() } else { value };
             let invalid = || format!("`become` takes yes or no, found `{value}`");
             var_map::boolean(&Value::String(value.trim().to_owned())).ok_or_else(invalid)?
         }
@@ -23,7 +25,7 @@ pub(super) fn evaluate(task: &Task, scope: &ExprScope, login: bool) -> Result<Ta
     let become_user = match become_user.as_ref().filter(|_| elevated) {
         Some(text) if var_map::has_markup(text) => {
             let user = expr::render_text(scope, text).map_err(|e| format!("`become_user`: {}", expr::explain(&e)))?;
-            Some(user.trim().to_owned()).filter(|user| !matches!(user.as_str(), "" | "root"))
+            Some(user.trim().to_owned()).filter(|user| !matches!(user.as_str(), "" | "root" | OMIT))
         }
         known => known.cloned(),
     };

@@ -328,6 +328,9 @@ impl<'a> Run<'a, '_> {
         if task.module == REFUSED {
             return Err(compile::refusal_message(&task.args).to_owned());
         }
+        // A run that continues after a reboot is complete again, even if the task fails before its
+        // module runs.
+        let interrupted = (task.module == REBOOT).then(|| self.place.take_interrupted()).flatten();
         let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
         let (given, trace) =
             with_trace(|| (variable_scope::args(scope, task), variable_scope::environment(scope, task)));
@@ -356,7 +359,7 @@ impl<'a> Run<'a, '_> {
         }
         if task.module == REBOOT && !check {
             let link = self.options.controller.clone();
-            self.ground.reboot = Some(match self.place.take_interrupted() {
+            self.ground.reboot = Some(match interrupted {
                 Some(interrupted) => RebootStep::Verify(link, interrupted),
                 None => RebootStep::Begin(link, Box::new(self.checkpoint(task))),
             });

@@ -87,13 +87,16 @@ fn variables_have_ansibles_precedence() {
 fn a_role_of_a_collection_is_found_below_the_playbook() {
     let files = [
         ("site.yml", "- hosts: all\n  roles: [ns.tools.web]\n  tasks: [{include_role: {name: ns.tools.base}}]\n"),
-        ("collections/ansible_collections/ns/tools/roles/web/tasks/main.yml", "- {name: 'web {{ size }}', debug: }\n"),
+        (
+            "collections/ansible_collections/ns/tools/roles/web/tasks/main.yml",
+            "- {name: 'web {{ size }} {{ role_name }} {{ ansible_role_name }} {{ ansible_collection_name }}', debug: }\n",
+        ),
         ("collections/ansible_collections/ns/tools/roles/web/meta/main.yml", "dependencies: [ns.tools.base]\n"),
         ("collections/ansible_collections/ns/tools/roles/base/tasks/main.yml", "- {name: base, debug: }\n"),
         ("collections/ansible_collections/ns/tools/roles/base/defaults/main.yml", "size: 3\n"),
     ];
     let ran = run_files(&files).assert_success();
-    assert_eq!(order(&ran), ["base", "web 3", "include_role ns.tools.base", "base"]);
+    assert_eq!(order(&ran), ["base", "web 3 web ns.tools.web ns.tools", "include_role ns.tools.base", "base"]);
 }
 
 /// The facts about Python are gathered only if a text of the playbook reads them.

@@ -72,6 +72,8 @@ fn the_user_may_depend_on_facts_results_and_items() {
       block:
         - {shell: 'id -un >> {{ dir }}/said', become_user: '{{ who.stdout }}'}
         - {shell: 'id -un >> {{ dir }}/said', become_user: '{{ item }}', loop: [nobody, root]}
+        - {shell: 'id -un >> {{ dir }}/said', become_user: '{{ who.stdout | default(\"root\") }}'}
+        - {shell: 'id -un >> {{ dir }}/said', become_user: '{{ nowhere | default(omit) }}'}
         - {copy: {content: x, dest: '{{ dir }}/copied'}, become_user: '{{ ansible_user_id }}'}
         - {copy: {content: x, dest: '{{ dir }}/refused'}, become_user: '{{ who.stdout }}', ignore_errors: true, register: r}
     - {assert: {that: ['\"works only with command\" in r.msg']}}
@@ -79,7 +81,7 @@ fn the_user_may_depend_on_facts_results_and_items() {
 ";
     let (ran, said) = run_and_read(text, None);
     ran.assert_success();
-    assert_eq!(said, "nobody\nnobody\nroot\nroot\n");
+    assert_eq!(said, "nobody\nnobody\nroot\nnobody\nroot\nroot\n");
     let login = accounts::user(OTHER, &CancelToken::new()).unwrap()[2].parse().unwrap();
     let text = "
     - {shell: 'id -un >> {{ dir }}/said', become: '{{ ansible_system == \"Linux\" }}'}
