@@ -150,6 +150,11 @@ impl HostRun<'_, '_> {
         reply
     }
 
+    /// Reports an event that the host itself could not send.
+    pub async fn report_event(&mut self, event: &serde_json::Value) {
+        self.heard.event(Reply::Event { event: event.to_string().into_bytes() }).await;
+    }
+
     /// The values shared by all hosts.
     pub fn context(&self) -> &PlayContext {
         &self.heard.shared

@@ -8,7 +8,7 @@ use super::run::PlayStop;
 use remoor_exec::ssh::SshError;
 use remoor_exec::wire::Reply;
 use remoor_playbook::{Plan, RebootRequest, ResumedRun};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// The pause before the first attempt to reach the host. It is doubled after each attempt.
@@ -66,7 +66,7 @@ impl HostRun<'_, '_> {
                     Ok(Reply::Refused { why, .. } | Reply::Error { message: why }) => why.clone(),
                     Ok(_) => "the run ended".to_owned(),
                 };
-                return Ok(failed_end(host, task, &format!("the host did not continue after its reboot: {how}")));
+                return Ok(self.fail(host, task, &format!("the host did not continue after its reboot: {how}")).await);
             }
         }
         reply
@@ -89,7 +89,7 @@ impl HostRun<'_, '_> {
         let plan = Plan { resumed: Some(resumed), ..(*host.plan).clone() };
         let plan = match rmp_serde::to_vec_named(&plan) {
             Ok(plan) => plan,
-            Err(e) => return Some(Ok(failed_end(host, task, &format!("the plan can't be sent: {e}")))),
+            Err(e) => return Some(Ok(self.fail(host, task, &format!("the plan can't be sent: {e}")).await)),
         };
         let shared = self.context().clone();
         let opened = tokio::select! {
@@ -99,10 +99,25 @@ impl HostRun<'_, '_> {
         match opened {
             Ok(session) => Some(self.in_session(session, plan).await),
             Err(e) if left.is_zero() => {
-                Some(Ok(failed_end(host, task, &format!("the host did not answer after its reboot: {e}"))))
+                Some(Ok(self.fail(host, task, &format!("the host did not answer after its reboot: {e}")).await))
             }
             Err(_) => None,
         }
+    }
+
+    /// Reports the failure of the task with this number. Returns the end of the run, which fails
+    /// there.
+    async fn fail(&mut self, host: &Host, id: u32, message: &str) -> Reply {
+        let mut found = None;
+        host.plan.each_task(&mut |task| found = found.or((task.id == id).then_some(task)));
+        let (name, place) = found.map(|task| (task.name.clone(), task.place.clone())).unwrap_or_default();
+        let event = json!({
+            "event": "task", "i": id, "name": name, "module": "reboot", "item": null, "status": "failed",
+            "msg": message, "rc": null, "took_ms": 0,
+        });
+        self.report_event(&event).await;
+        let failure = json!({"task": name, "file": place.file, "line": place.line, "message": message, "rc": null});
+        Reply::RunEnd(json!({"failure": failure, "failed": true}))
     }
 }
 
@@ -112,17 +127,4 @@ fn has_ended(reply: &Result<Reply, SshError>) -> bool {
     let Ok(Reply::RunEnd(end)) = reply else { return false };
     let is_set = |name: &str| end.get(name).is_some_and(|value| !value.is_null());
     is_set("failure") || !is_set("rebooting")
-}
-
-/// The end of a run that fails at the task with this number.
-fn failed_end(host: &Host, id: u32, message: &str) -> Reply {
-    let mut failure = Value::Null;
-    host.plan.each_task(&mut |task| {
-        if task.id == id {
-            let place = &task.place;
-            failure =
-                json!({"task": task.name, "file": place.file, "line": place.line, "message": message, "rc": null});
-        }
-    });
-    Reply::RunEnd(json!({"failure": failure, "failed": true}))
 }
