@@ -182,7 +182,7 @@ fn a_machine_without_ansible_core_applies_with_a_warning() {
     assert!(!good && said.contains("module `own_text` is not native and needs ansible-core"), "{said}");
     let late = SITE.replace("    - own_text:", "    - when: not python | bool\n      own_text:");
     let (good, said) = lint("site.yml", &late);
-    assert!(good && said.contains("this task fails if it is reached: module `own_text`"), "{said}");
+    assert!(good && said.contains("no run with this inventory reaches it: module `own_text`"), "{said}");
 }
 
 #[test]
@@ -227,6 +227,6 @@ fn a_module_that_hangs_while_it_is_packed_is_refused() {
     let mut command = with_ansible(&bin);
     let output = command.arg("lint").arg(dir.path()).env("REMOOR_PACKER_SECONDS", "10").bounded_output();
     let said = text(&output);
-    assert!(output.status.success() && said.contains("packing took longer than 10 s"), "{said}");
+    assert!(output.status.success() && said.contains("took longer than 10 s"), "{said}");
     assert!(said.contains("module `ansible.legacy.own_text` is not native"), "{said}");
 }

@@ -163,15 +163,7 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let parts = &mut compiler.parts;
-    let PlanParts { layers, optional_layers, layers_with_parents, blobs, modules, .. } = std::mem::replace(
-        parts,
-        PlanParts {
-            lookup_files: parts.lookup_files.clone(),
-            asks_for_files: parts.asks_for_files,
-            ..PlanParts::default()
-        },
-    );
+    let PlanParts { layers, optional_layers, layers_with_parents, blobs, modules, .. } = compiler.take_parts();
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -270,6 +262,17 @@ pub fn outline(
 }
 
 impl Compiler<'_> {
+    /// Takes the parts of the plan. The lookups stay, because later checks ask for them.
+    fn take_parts(&mut self) -> PlanParts {
+        let parts = &self.parts;
+        let lookups = PlanParts {
+            lookup_files: parts.lookup_files.clone(),
+            asks_for_files: parts.asks_for_files,
+            ..PlanParts::default()
+        };
+        std::mem::replace(&mut self.parts, lookups)
+    }
+
     /// Reads a map of variables and checks its templates.
     fn vars(&mut self, file: &str, node: &SpannedNode) -> Map<String, Value> {
         match &node.data {

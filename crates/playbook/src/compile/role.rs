@@ -363,12 +363,7 @@ impl Compiler<'_> {
         let named = self.layer(asked.vars.clone());
         let lookups = std::mem::take(&mut self.parts.computed_lookups);
         let mut magic = asked.params.clone();
-        let collection = collection_of(&dir);
-        let short = if collection.is_some() { dir.rsplit('/').next().unwrap_or_default() } else { &name };
-        let full = collection.as_ref().map_or_else(|| name.clone(), |collection| format!("{collection}.{short}"));
-        magic.insert("role_name".into(), json!(short));
-        magic.insert("ansible_role_name".into(), json!(full));
-        magic.extend(collection.map(|collection| ("ansible_collection_name".to_owned(), json!(collection))));
+        magic.extend(names_of_role(&name, &dir));
         magic.insert("role_path".into(), json!(dir));
         let parents = context.role.as_ref().filter(|_| asked.by_task).map(Role::names_with_parents).unwrap_or_default();
         if !parents.is_empty() {
@@ -491,6 +486,20 @@ fn exporting_block(given: RoleResult, file: &str, line: u32) -> Vec<PlanStep> {
 
 fn is_true(value: &Value) -> bool {
     var_map::boolean(value) == Some(true)
+}
+
+/// The variables with the names of the role `name` in the directory `dir`.
+fn names_of_role(name: &str, dir: &str) -> Map<String, Value> {
+    let mut out = Map::new();
+    let (mut short, mut full) = (name, name.to_owned());
+    if let Some(collection) = collection_of(dir) {
+        short = dir.rsplit('/').next().unwrap_or_default();
+        full = format!("{collection}.{short}");
+        out.insert("ansible_collection_name".into(), json!(collection));
+    }
+    out.insert("role_name".into(), json!(short));
+    out.insert("ansible_role_name".into(), json!(full));
+    out
 }
 
 /// The collection (`namespace.name`) that contains the role in the directory `dir`.

@@ -85,8 +85,8 @@ pub fn gather_for(plan: &Plan, cancel: &CancelToken) -> Map<String, Value> {
     all
 }
 
-/// Gathers all facts except those about Python. Never fails: facts that cannot be read are left out.
-/// After `cancel` no further program is started.
+/// Gathers all facts except those about Python. Never fails: facts that cannot be read are left
+/// out. After `cancel` no further program is started.
 pub fn gather(cancel: &CancelToken) -> Map<String, Value> {
     let root = FactsRoot(PathBuf::from("/"));
     let mut out = Map::new();

@@ -148,6 +148,7 @@ impl<'p> Walk<'p> {
             frame.others_change = true;
             names.names_by_others().for_each(|name| frame.forget(name));
         }
+        frame.unknown.extend(undefined::names_set_by_handlers(plan));
         frame.unknown.extend(of_a_run.filter(|name| !facts.contains_key(**name)).map(|name| (*name).to_owned()));
         Self {
             frame,
@@ -240,14 +241,7 @@ impl<'p> Walk<'p> {
                             self.any_of(play, include, include.task.repeat.as_ref());
                             continue;
                         };
-                        let known =
-                            |name: &str| include.refused.contains_key(name) || include.choices.contains_key(name);
-                        // An include may write a target as `./name` too.
-                        let short = name.strip_prefix("./").unwrap_or(&name).to_owned();
-                        let name = if known(&name) { name } else { short };
-                        if include.refused.contains_key(&name) {
-                            self.note_possible(&include.task, Some(name.clone()), &inner);
-                        }
+                        let name = self.known_choice(include, name, &inner);
                         if let Some(why) = include.refused.get(&name).filter(|_| self.is_certain(&include.task, &holds))
                         {
                             let message = format!("`{name}` cannot be run: {why}");

@@ -2,7 +2,7 @@
 
 use super::{Walk, may_fail};
 use crate::compile::refusal_message;
-use crate::plan::{Plan, PlanStep, Play, REFUSED, SourcePlace, Task, TaskCondition};
+use crate::plan::{DynamicInclude, Plan, PlanStep, Play, REFUSED, SourcePlace, Task, TaskCondition};
 use crate::vars::scope::ExprScope;
 use crate::vars::var_map::{Var, VarMap};
 use crate::vars::{unknown, variable_scope};
@@ -75,6 +75,18 @@ impl<'p> Walk<'p> {
 
     pub(super) fn refuse(&mut self, task: &Task, choice: Option<String>, message: String) {
         self.refusals.certain.push(CertainRefusal { id: task.id, choice, place: task.place.clone(), message });
+    }
+
+    /// The target that `name` selects, which an include may write as `./name` too. Notes a refused
+    /// target that a run may reach.
+    pub(super) fn known_choice(&mut self, include: &DynamicInclude, name: String, scope: &ExprScope) -> String {
+        let known = |name: &str| include.refused.contains_key(name) || include.choices.contains_key(name);
+        let short = name.strip_prefix("./").unwrap_or(&name).to_owned();
+        let name = if known(&name) { name } else { short };
+        if include.refused.contains_key(&name) {
+            self.note_possible(&include.task, Some(name.clone()), scope);
+        }
+        name
     }
 
     /// Notes a refused step that a run may reach.

@@ -3,6 +3,7 @@
 //! if some run may never read the name.
 
 use super::{LOOP_VAR, Walk, find, may_fail};
+use crate::compile::names_set_by;
 use crate::facts;
 use crate::plan::{Plan, Play, SourcePlace, Task, TaskCondition};
 use crate::template::{expr, lint};
@@ -70,6 +71,14 @@ impl<'p> Walk<'p> {
             }
         }
     }
+}
+
+/// The names that handlers set. A handler may run before a task that reads such a name.
+pub(super) fn names_set_by_handlers(plan: &Plan) -> Vec<String> {
+    let mut out = Vec::new();
+    let handlers = plan.plays.iter().flat_map(|play| &play.handlers);
+    handlers.for_each(|handler| names_set_by(&handler.task, &mut out));
+    out
 }
 
 /// Finds facts that the playbook reads but remoor never gathers. Reports an error for a read that
@@ -246,6 +255,10 @@ mod tests {
             ),
             (
                 "  - set_fact: {\"{{ ansible_hostname }}_x\": 1}\n  - debug: {msg: \"{{ gone }}\"}\n  - command: echo\n    when: lost == 1\n",
+                "",
+            ),
+            (
+                "  - {command: a, notify: h}\n  - {meta: flush_handlers}\n  - {debug: {msg: \"{{ done.rc }}\"}}\n  handlers: [{name: h, command: b, register: done}]\n",
                 "",
             ),
             ("  - debug: {msg: \"{{ gone }}\"}\n    when: gone is defined\n", ""),
