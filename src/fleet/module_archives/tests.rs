@@ -191,7 +191,7 @@ fn lint_names_the_tasks_that_need_python() {
     let want = "provision.yml:4:1: warning: module `acme.tools.own` is not native: the node needs Python 3.8 or newer, \
                 and the machine of `remoor apply` needs ansible-core (found 2.19.1)";
     assert!(told.contains(want), "{told}");
-    let late = "warning: this task fails if it is reached: module `acme.tools.gone` was not found";
+    let late = "no run with this inventory reaches it: module `acme.tools.gone` was not found";
     assert!(told.contains(late), "{told}");
     let strict = lint_strictly(&stored_fleet(&[]));
     assert!(strict.iter().any(|fault| !fault.warning && fault.message.contains("acme.tools.gone")), "{strict:?}");
@@ -207,7 +207,7 @@ fn refusals_are_stored_without_names_of_this_machine() {
         warnings.contains("warning: 1 module cannot be packed") && warnings.contains("no ansible-core"),
         "{warnings}"
     );
-    assert!(warnings.contains("provision.yml:3:") && warnings.contains("fails if it is reached"), "{warnings}");
+    assert!(warnings.contains("provision.yml:3:") && warnings.contains("no run with this inventory reaches it"), "{warnings}");
     let index = fleet.files.text(INDEX_FILE).unwrap();
     assert!(index.contains("no-core") && !index.contains("somebody"), "{index}");
     let faults = texts(&provision_plan(&fleet, &PlanScope::default()).unwrap_err());
