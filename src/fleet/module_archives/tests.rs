@@ -207,7 +207,10 @@ fn refusals_are_stored_without_names_of_this_machine() {
         warnings.contains("warning: 1 module cannot be packed") && warnings.contains("no ansible-core"),
         "{warnings}"
     );
-    assert!(warnings.contains("provision.yml:3:") && warnings.contains("no run with this inventory reaches it"), "{warnings}");
+    assert!(
+        warnings.contains("provision.yml:3:") && warnings.contains("no run with this inventory reaches it"),
+        "{warnings}"
+    );
     let index = fleet.files.text(INDEX_FILE).unwrap();
     assert!(index.contains("no-core") && !index.contains("somebody"), "{index}");
     let faults = texts(&provision_plan(&fleet, &PlanScope::default()).unwrap_err());
