@@ -9,7 +9,7 @@
 //! can be part of an argument only where the playbook uses facts or results there.
 
 use super::include_chain::TaskPath;
-use super::{ControllerLink, ControllerView, DelegationError, Request};
+use super::{ControllerLink, ControllerView, DelegationError, ReceivedState, Request};
 use crate::compile;
 use crate::filters::{self, AnswersLookups, LookupAnswer, LookupCall};
 use crate::modules;
@@ -65,26 +65,15 @@ pub fn plan_lookup(
 ) -> Result<PlannedLookup, DelegationError> {
     let forbidden = |why: &str| DelegationError::Forbidden(why.to_owned());
     let LookupRequest { task: id, state, item, result, call } = request;
-    let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("its state is not readable: {e}"));
-    let mut state = RunState::from_message(state).map_err(unreadable)?;
-    state.retain_settable(plan, controller.host_vars);
-    state.lost.clone_from(controller.lost);
-    let layers = std::mem::take(&mut state.params);
+    let ReceivedState { mut state, layers, mut frame } = ReceivedState::read(plan, state, controller)?;
     let path = TaskPath::find_with_includes(plan, id).ok_or_else(|| forbidden("it names no task"))?;
     let (play, task) = (path.play, path.task);
     if play.index > controller.through {
         return Err(forbidden("the play of the task has not begun"));
     }
-    let mut frame = VariableScope::new(plan, &state.facts);
-    if controller.check {
-        frame.check();
-    }
-    frame.restore(&state);
     let mut outcome = Ok(());
     let made = filters::makes_call(&call, || {
         outcome = path.open(&mut frame, &layers).and_then(|_| {
-            // The frame now has the values of the includes.
-            state.params = frame.state().params;
             if filters::has_found() {
                 return Ok(());
             }
@@ -95,7 +84,7 @@ pub fn plan_lookup(
         (true, _) => {}
         (false, Err(error)) => return Err(error),
         (false, Ok(())) => {
-            let why = format!("the controller does not come to this call of the lookup `{}`", call.name);
+            let why = format!("the controller's evaluation does not make this call of the lookup `{}`", call.name);
             return Err(DelegationError::Failed(format!("{why} with its own variables")));
         }
     }
@@ -111,7 +100,6 @@ pub fn plan_lookup(
     state.facts.clear();
     state.registers.clear();
     state.others.clear();
-    state.params.clear();
     let mut frame = VariableScope::new(plan, &Map::new());
     frame.restore(&state);
     // The items of includes must not come from the host either.

@@ -299,6 +299,32 @@ struct EvaluatedTask<'p> {
     limits: RequestLimits,
 }
 
+/// The values that a run has sent with a request.
+struct ReceivedState<'p> {
+    /// Without the values that the run cannot set, and without those of includes.
+    state: RunState,
+    /// The variables of the items of the includes that lead to the task.
+    layers: Vec<Map<String, Value>>,
+    /// The variables of the plan with `state`.
+    frame: VariableScope<'p>,
+}
+
+impl<'p> ReceivedState<'p> {
+    fn read(plan: &'p Plan, state: Value, controller: &ControllerView) -> Result<Self, DelegationError> {
+        let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("its state is not readable: {e}"));
+        let mut state = RunState::from_message(state).map_err(unreadable)?;
+        state.retain_settable(plan, controller.host_vars);
+        state.lost.clone_from(controller.lost);
+        let layers = std::mem::take(&mut state.params);
+        let mut frame = VariableScope::new(plan, &state.facts);
+        if controller.check {
+            frame.check();
+        }
+        frame.restore(&state);
+        Ok(Self { state, layers, frame })
+    }
+}
+
 /// Evaluates the condition and the items of a requested task. Fails if the condition does not hold.
 /// `allowed`: whether the run may request the task, and what it is if it may not.
 fn evaluate<'p>(
@@ -309,12 +335,8 @@ fn evaluate<'p>(
 ) -> Result<EvaluatedTask<'p>, DelegationError> {
     let forbidden = |why: &str| DelegationError::Forbidden(why.to_owned());
     let failed = DelegationError::Failed;
-    let unreadable = |e: serde_json::Error| DelegationError::Forbidden(format!("its state is not readable: {e}"));
     let DelegatedRequest { task: id, item, state } = request;
-    let mut state = RunState::from_message(state).map_err(unreadable)?;
-    state.retain_settable(plan, controller.host_vars);
-    state.lost.clone_from(controller.lost);
-    let layers = std::mem::take(&mut state.params);
+    let ReceivedState { mut state, layers, mut frame } = ReceivedState::read(plan, state, controller)?;
     let path = TaskPath::find(plan, id).ok_or_else(|| forbidden("it names no task"))?;
     let (play, task) = (path.play, path.task);
     if !allowed(task) {
@@ -323,11 +345,6 @@ fn evaluate<'p>(
     if play.index > controller.through {
         return Err(forbidden("the play of the task has not begun"));
     }
-    let mut frame = VariableScope::new(plan, &state.facts);
-    if controller.check {
-        frame.check();
-    }
-    frame.restore(&state);
     let opened = path.open(&mut frame, &layers)?;
     state.params = frame.state().params;
     let scope = frame.scope(play, task);

@@ -60,9 +60,6 @@ pub const ASKED: &[&str] = &[
     "url",
 ];
 
-/// Lookups of Ansible that are not supported, each with the reason or an alternative.
-pub const REFUSED: &[(&str, &str)] = &[];
-
 /// Maximum nesting of the lists of `flattened`.
 const NESTING_MAX: usize = 64;
 /// Maximum number of items of one lookup.

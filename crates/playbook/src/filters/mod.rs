@@ -39,7 +39,7 @@ pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
 pub use digest::crypt_password;
 pub use file_lookups::{BY_CONTROLLER, LOOKUP_FILES, lookup_place, placed_key, searched_names};
 pub use jinja_tests::ENCRYPTED_TEXTS;
-pub use lookups::{ASKED as LOOKUPS_ASKED, KNOWN as LOOKUPS, REFUSED as LOOKUPS_REFUSED, short_name};
+pub use lookups::{ASKED as LOOKUPS_ASKED, KNOWN as LOOKUPS, short_name};
 pub use methods::call as call_method;
 pub use methods::{IN_PLACE as METHODS_IN_PLACE, KNOWN as METHODS};
 pub use per_item::as_pair;

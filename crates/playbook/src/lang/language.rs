@@ -80,7 +80,6 @@ pub fn all_words() -> Vec<LanguageWord> {
         (WordKind::Filter, filters::REFUSED),
         (WordKind::Test, filters::TESTS_REFUSED),
         (WordKind::Function, filters::FUNCTIONS_REFUSED),
-        (WordKind::Lookup, filters::LOOKUPS_REFUSED),
         (WordKind::Fact, facts::ABSENT),
     ] {
         refused.iter().for_each(|(name, why)| put(kind, *name, "", State::Refused(why)));

@@ -196,13 +196,15 @@ fn a_node_cannot_choose_what_the_controller_looks_up() {
     let with = |stdout: &str| json!({"registers": {"r": {"stdout": stdout}}});
     assert_eq!(told(2, json!({}), none(), pipe("run safe")), r#"pipe [String("run safe")]"#);
     assert_eq!(told(3, with("x"), none(), pipe("safe x")), r#"pipe [String("safe x")] by host"#);
-    let refused = "the controller does not come to this call of the lookup `pipe` with its own variables";
+    let refused = "the controller's evaluation does not make this call of the lookup `pipe` with its own variables";
     // The text is in no task, in another task, or no template.
     assert_eq!(told(2, json!({}), none(), pipe("rm -rf /")), refused);
     assert_eq!(told(1, json!({}), none(), pipe("run safe")), refused);
     assert_eq!(told(6, json!({}), none(), pipe("plain text")), refused);
     // Another lookup, or another option.
-    assert!(told(2, json!({}), none(), json!({"name": "lines", "terms": ["run safe"]})).contains("does not come"));
+    assert!(
+        told(2, json!({}), none(), json!({"name": "lines", "terms": ["run safe"]})).contains("does not make this call")
+    );
     let option = json!({"name": "pipe", "terms": ["run safe"], "options": {"x": 1}});
     assert_eq!(told(2, json!({}), none(), option), refused);
     // Forged values of variables of the playbook and the inventory.
@@ -230,6 +232,40 @@ fn a_node_cannot_choose_what_the_controller_looks_up() {
         told(5, facts, json!({"item": "a", "ansible_loop_var": "item", "x": 1}), file("a")).contains("other items")
     );
     assert!(told(99, json!({}), none(), pipe("run safe")).contains("it names no task"));
+}
+
+/// The items of an include count as values of the host unless the playbook alone decides them.
+#[test]
+fn the_items_of_an_include_are_not_taken_from_the_host() {
+    let dir = TempDir::new().unwrap();
+    let text = "\
+- hosts: all
+  tasks:
+    - {command: id, register: r}
+    - {include_tasks: one.yml, loop: '{{ r.stdout_lines }}', loop_control: {loop_var: target}, tags: of_host}
+    - {include_tasks: one.yml, loop: [fixed], loop_control: {loop_var: target}, tags: of_playbook}
+";
+    let one = [("one.yml", "- {name: asks, debug: {msg: \"{{ lookup('pipe', 'dig ' ~ target) }}\"}}\n")];
+    let plan = compile_playbook(dir.path(), text, &one);
+    let mut ids = Vec::new();
+    plan.each_task(&mut |task| ids.extend((task.name == "asks").then_some(task.id)));
+    let ask = |id: u32, item: &str, term: &str| {
+        let layer = json!({"target": item, "ansible_loop_var": "target"});
+        let state = json!({"registers": {"r": {"stdout_lines": [item]}}, "params": [layer]});
+        let call = json!({"name": "pipe", "terms": [term]});
+        let request = json!({"lookup": {"task": id, "state": state, "item": null, "result": null, "call": call}});
+        let hosts = |_: &str| Some(Map::new());
+        let Ok(ControllerRequest::Lookup(request)) = read_request(&plan, false, request.to_string().as_bytes()) else {
+            panic!()
+        };
+        let planned = with_lookup_answers(Arc::default(), || plan_lookup(&plan, *request, &view(false, &hosts)));
+        planned.map(|lookup| lookup.depends_on_host).map_err(|error| error.to_string())
+    };
+    let [of_host, of_playbook] = ids[..] else { panic!("{ids:?}") };
+    assert_eq!(ask(of_host, "; evil", "dig ; evil"), Ok(true));
+    assert_eq!(ask(of_playbook, "fixed", "dig fixed"), Ok(false));
+    assert!(ask(of_playbook, "; evil", "dig ; evil").unwrap_err().contains("other items"));
+    assert!(ask(of_host, "{{ lookup('pipe', 'evil') }}", "evil").unwrap_err().contains("does not make this call"));
 }
 
 #[test]
