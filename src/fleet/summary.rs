@@ -10,7 +10,7 @@ use remoor_config::Fleet;
 use remoor_model::{
     ClusterRole, Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
 };
-use remoor_playbook::{Compiled, downgrade_undefined};
+use remoor_playbook::{Compiled, downgrade_undefined, merge_refusal_notes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles and renders everything for every host. Returns each fault and warning once, sorted by
@@ -35,7 +35,8 @@ fn lint_as(fleet: &Fleet, strict: bool) -> Vec<Fault> {
         faults.extend(faults_of(fleet, host, &variables, ClusterRole::Worker, strict));
     }
     let promoted = as_managers(fleet, &variables, &faults, strict);
-    faults.into_iter().chain(promoted).collect::<BTreeSet<_>>().into_iter().collect()
+    let faults: BTreeSet<Fault> = faults.into_iter().chain(promoted).collect();
+    merge_refusal_notes(faults.into_iter().collect())
 }
 
 fn faults_of(fleet: &Fleet, host: &str, variables: &FleetVariables, role: ClusterRole, strict: bool) -> Vec<Fault> {

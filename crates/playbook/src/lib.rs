@@ -28,7 +28,7 @@ mod run;
 pub use backup::{UndoError, undo};
 pub use compile::{
     CompileOptions, Compiled, HostContext, PromptAnswers, PromptHash, SPECIAL_TAGS, VarsPrompt, VaultAccess, compile,
-    downgrade_undefined, outline, vars_prompts,
+    downgrade_undefined, merge_refusal_notes, outline, vars_prompts,
 };
 pub use delegate::{
     ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer,

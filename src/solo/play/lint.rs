@@ -59,7 +59,7 @@ pub fn lint(dir: &Path, modules: ModulePolicy, strict: bool, vault: &Arc<Vault>)
         .iter()
         .flat_map(|playbook| lint_playbook(dir, playbook, &inventory, modules, strict, vault))
         .collect();
-    faults.into_iter().collect()
+    playbook::merge_refusal_notes(faults.into_iter().collect())
 }
 
 fn lint_playbook(
@@ -266,5 +266,19 @@ mod tests {
         assert!(!ran.exists());
         let said = lint_text(&[("hosts", "[other]\nh1\n"), ("site.yml", &good)]);
         assert!(said.lines().any(|line| line.ends_with(&format!("warning: {NOBODY}"))), "{said}");
+    }
+
+    #[test]
+    fn the_host_that_reaches_a_refused_task_decides_its_note() {
+        let hosts = "w1 on=true\nw2 on=false\n";
+        for (when, note) in [
+            ("on and ansible_hostname == 'x'", "warning: this task fails if it is reached: module `pacman`"),
+            ("on", "module `pacman`"),
+            ("on and false", "warning: this task could not be run, but no run with this inventory reaches it: module"),
+        ] {
+            let site = format!("- hosts: all\n  tasks:\n    - {{pacman: {{name: x}}, when: {when}}}\n");
+            let said = lint_text(&[("hosts", hosts), ("site.yml", &site)]);
+            assert!(said.lines().count() == 1 && said.contains(&format!(": {note}")), "{said}");
+        }
     }
 }

@@ -140,12 +140,12 @@ pub(in crate::solo) fn prepare_with_sources(
     warnings.extend(no_such_tag("--skip-tags", &request.skip_tags, &tags));
     if !faults.is_empty() {
         warnings.extend(files.left_out());
-        return Err(faults.into_iter().chain(warnings).collect());
+        return Err(playbook::merge_refusal_notes(faults.into_iter().chain(warnings).collect()));
     }
     let playbook = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
     drop(contexts);
     let connections = Arc::new(roads);
-    let warnings = warnings.into_iter().collect();
+    let warnings = playbook::merge_refusal_notes(warnings.into_iter().collect());
     let shown_root = files.root.clone();
     Ok((
         PreparedPlay { request, playbook, hosts, plays, warnings, connections, shown_root, root: root.into() },

@@ -40,7 +40,7 @@ pub(super) use needed_vars::{
 pub(super) use option_types::check_rendered;
 pub(super) use options::conflicting_options;
 pub use prompts::{PromptAnswers, PromptHash, VarsPrompt, vars_prompts};
-pub use refusal::refusal_message;
+pub use refusal::{merge_refusal_notes, refusal_message};
 pub use tags::SPECIAL as SPECIAL_TAGS;
 
 use super::plan::{ModuleSource, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, TaskCondition};

@@ -136,6 +136,22 @@ impl Compiler<'_> {
     }
 }
 
+/// Removes each note that no run reaches a task if another host or playbook reaches it. Keeps the
+/// order.
+pub fn merge_refusal_notes(mut faults: Vec<Fault>) -> Vec<Fault> {
+    let key = |fault: &Fault, message: &str| (fault.file.clone(), fault.line, fault.column, message.to_owned());
+    let reached = |fault: &Fault| match fault.message.strip_prefix(REFUSAL_NOTE) {
+        Some(message) => Some(key(fault, message)),
+        None => Some(key(fault, &fault.message)).filter(|_| !fault.warning),
+    };
+    let reached: BTreeSet<_> = faults.iter().filter_map(reached).collect();
+    faults.retain(|fault| match fault.message.strip_prefix(UNREACHED_NOTE) {
+        Some(message) => !reached.contains(&key(fault, message)),
+        None => true,
+    });
+    faults
+}
+
 /// The step that takes the place of `task` and fails with `message`.
 pub(super) fn refused_form(task: &Task, message: &str) -> Task {
     Task {

@@ -1,6 +1,7 @@
 //! Predicts the files that a plan makes, as far as possible without running it. Diffs and expected
 //! digests are made from the prediction.
 
+mod includes;
 mod refusals;
 mod undefined;
 
@@ -8,7 +9,7 @@ use super::compile::refusal_message;
 use super::facts;
 use super::modules;
 use super::modules::ContentError;
-use super::plan::{DynamicInclude, Plan, PlanStep, Play, REFUSED, Repeat, SourcePlace, Task, choice};
+use super::plan::{Plan, PlanStep, Play, REFUSED, Repeat, SourcePlace, Task};
 use crate::run::secrets::{SecretTexts, Secrets};
 use crate::template::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
 use crate::template::{expr, lint};
@@ -129,12 +130,17 @@ struct Walk<'p> {
     refusals: Refusals,
     /// Names in `notify` of tasks of this play that every run performs.
     notified: BTreeSet<String>,
+    /// Names in `notify` of tasks of this play that a run may perform.
+    may_notify: BTreeSet<String>,
     review: Option<Review<'p>>,
     secrets: Secrets,
     /// Whether the steps being walked may never run, or a failure in them does not end the run.
     may_be_skipped_or_fail: bool,
     /// Whether the steps being walked may never run, so that the values they set are unknown.
     may_be_skipped: bool,
+    /// Whether no run reaches the steps being walked, because no host is of their system, or nothing
+    /// notifies the handler.
+    never_reached: bool,
 }
 
 impl<'p> Walk<'p> {
@@ -159,10 +165,12 @@ impl<'p> Walk<'p> {
             faults: Vec::new(),
             refusals: Refusals::default(),
             notified: BTreeSet::new(),
+            may_notify: BTreeSet::new(),
             review: None,
             secrets,
             may_be_skipped_or_fail: false,
             may_be_skipped: false,
+            never_reached: false,
         }
     }
 
@@ -174,11 +182,18 @@ impl<'p> Walk<'p> {
             let doubtful = std::mem::replace(&mut self.may_be_skipped_or_fail, true);
             for (at, handler) in play.handlers.iter().enumerate() {
                 self.refused_handler(play, at);
+                self.never_reached = !self.may_be_notified(play, at);
                 self.task(play, &handler.task);
-                handler.choices.values().for_each(|steps| self.walk_uncertain(|walk| walk.steps(play, steps)));
+                let scope = self.frame.scope(play, &handler.task);
+                let when = &handler.task.when;
+                for steps in handler.choices.values() {
+                    self.include_uncertain(&scope, when, |walk| walk.steps(play, steps));
+                }
             }
+            self.never_reached = false;
             self.may_be_skipped_or_fail = doubtful;
             self.notified.clear();
+            self.may_notify.clear();
         }
     }
 
@@ -209,70 +224,9 @@ impl<'p> Walk<'p> {
                     self.walk_uncertain(|walk| walk.steps(play, &block.rescue));
                     self.steps(play, &block.always);
                 }
-                PlanStep::Include(include) => {
-                    let scope = self.frame.scope(play, &include.task);
-                    let items = match &include.task.repeat {
-                        None => vec![None],
-                        Some(repeat) => match variable_scope::items(&scope, repeat) {
-                            Ok(items) => items.into_iter().map(Some).collect(),
-                            Err(_) => {
-                                self.any_of(play, include, Some(repeat));
-                                continue;
-                            }
-                        },
-                    };
-                    let known: Vec<Value> = items.iter().flatten().cloned().collect();
-                    for (index, item) in items.iter().enumerate() {
-                        let layer = item
-                            .as_ref()
-                            .zip(include.task.repeat.as_ref())
-                            .map(|(_, r)| variable_scope::item_layer(r, &known, index));
-                        let inner = layer.clone().map_or_else(|| scope.clone(), |l| scope.with_layer(l));
-                        let holds = variable_scope::all_hold(&inner, &include.task.when);
-                        self.conditions(&include.task, &inner);
-                        if matches!(holds, Ok(false)) {
-                            continue;
-                        }
-                        self.texts(&include.task, &inner, holds.is_ok());
-                        let name = variable_scope::args(&inner, &include.task)
-                            .ok()
-                            .map(|args| choice(&include.task.module, &args));
-                        let Some(name) = name else {
-                            self.any_of(play, include, include.task.repeat.as_ref());
-                            continue;
-                        };
-                        let name = self.known_choice(include, name, &inner);
-                        if let Some(why) = include.refused.get(&name).filter(|_| self.is_certain(&include.task, &holds))
-                        {
-                            let message = format!("`{name}` cannot be run: {why}");
-                            self.refuse(&include.task, Some(name), message);
-                        } else if let Some(steps) = include.choices.get(&name) {
-                            let depth = self.frame.params.len();
-                            self.frame.params.extend(layer.map(std::sync::Arc::new));
-                            match holds {
-                                Ok(_) => self.steps(play, steps),
-                                Err(_) => self.walk_uncertain(|walk| walk.steps(play, steps)),
-                            }
-                            self.frame.params.truncate(depth);
-                        }
-                    }
-                }
+                PlanStep::Include(include) => self.include(play, include),
             }
         }
-    }
-
-    /// Handles an include whose target or items are only known during a run: each of its choices
-    /// may be selected.
-    fn any_of(&mut self, play: &'p Play, include: &'p DynamicInclude, repeat: Option<&'p Repeat>) {
-        let names = self.guess_items(repeat);
-        let scope = self.frame.scope(play, &include.task);
-        for name in include.refused.keys() {
-            self.note_possible(&include.task, Some(name.clone()), &scope);
-        }
-        for steps in include.choices.values() {
-            self.walk_uncertain(|walk| walk.steps(play, steps));
-        }
-        self.frame.unknown.retain(|name| !names.contains(name));
     }
 
     /// Marks the loop variables as unknown, because the items are not known. Returns the names that
@@ -318,6 +272,9 @@ impl<'p> Walk<'p> {
         }
         if self.is_certain(task, &holds) {
             self.notified.extend(task.notify.iter().cloned());
+        }
+        if !self.never_reached && !task.notify.is_empty() && !refusals::is_never_true(scope, &task.when) {
+            self.may_notify.extend(task.notify.iter().cloned());
         }
         if task.module == REFUSED {
             self.note_possible(task, None, scope);

@@ -4,14 +4,14 @@ use super::{Walk, may_fail};
 use crate::compile::refusal_message;
 use crate::plan::{DynamicInclude, Plan, PlanStep, Play, REFUSED, SourcePlace, Task, TaskCondition};
 use crate::vars::scope::ExprScope;
-use crate::vars::var_map::{Var, VarMap};
+use crate::vars::var_map::{Var, VarMap, has_markup};
 use crate::vars::{unknown, variable_scope};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Names of systems other than Linux, as conditions write them.
+/// Names of systems other than Linux, in lower case.
 const OTHER_SYSTEMS: [&str; 11] =
-    ["AIX", "Darwin", "DragonFly", "FreeBSD", "HP-UX", "MacOS", "NetBSD", "OpenBSD", "Solaris", "Win32NT", "Windows"];
+    ["aix", "darwin", "dragonfly", "freebsd", "hp-ux", "macos", "netbsd", "openbsd", "solaris", "win32nt", "windows"];
 /// Values of `ansible_os_family` on Linux.
 const FAMILIES: [&str; 14] = [
     "Alpine",
@@ -91,9 +91,17 @@ impl<'p> Walk<'p> {
 
     /// Notes a refused step that a run may reach.
     pub(super) fn note_possible(&mut self, task: &Task, choice: Option<String>, scope: &ExprScope) {
-        if !is_never_true(scope, &task.when) {
+        if !self.never_reached && !is_never_true(scope, &task.when) {
             self.refusals.possible.insert((task.id, choice));
         }
+    }
+
+    /// Whether a task that a run may perform may notify the handler, or another handler may.
+    pub(super) fn may_be_notified(&self, play: &Play, at: usize) -> bool {
+        let own = &play.handlers[at];
+        let of_handlers = play.handlers.iter().flat_map(|handler| &handler.task.notify);
+        own.names.iter().chain(&own.listen).any(|name| has_markup(name))
+            || self.may_notify.iter().chain(of_handlers).any(|name| has_markup(name) || play.answers(at, name))
     }
 
     /// Notes a handler that cannot run although a task that every run performs may notify it.
@@ -112,7 +120,10 @@ impl<'p> Walk<'p> {
 /// another system than Linux, and the inventory does not set the system, the system counts as
 /// Linux. All other facts are unknown.
 pub(super) fn is_never_true(scope: &ExprScope, conditions: &[TaskCondition]) -> bool {
-    let names_other = |condition: &TaskCondition| OTHER_SYSTEMS.iter().any(|name| condition.text.contains(name));
+    let names_other = |condition: &TaskCondition| {
+        let text = condition.text.to_ascii_lowercase();
+        OTHER_SYSTEMS.iter().any(|name| text.contains(name))
+    };
     let is_set = ["ansible_os_family", "ansible_system"].iter().any(|name| scope.get(name).is_some());
     conditions.iter().any(|condition| {
         if is_set || !names_other(condition) {

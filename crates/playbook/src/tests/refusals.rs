@@ -7,7 +7,9 @@ use super::*;
 fn faults(tasks: &str) -> Result<Vec<String>, Vec<String>> {
     let texts = |faults: Vec<remoor_model::Fault>| faults.iter().map(|fault| fault.message.clone()).collect();
     let text = format!("- hosts: all\n  vars: {{on: true, off: false}}\n  tasks:\n{tasks}");
-    let files = FileSet([("site.yml".to_owned(), text.into_bytes())].into());
+    let part = "- {pacman: {name: x}}\n".to_owned();
+    let files = [("site.yml", text), ("part.yml", part)];
+    let files = FileSet(files.into_iter().map(|(name, text)| (name.to_owned(), text.into_bytes())).collect());
     let host = HostContext { name: "w1".into(), ..HostContext::default() };
     compile(&files, "site.yml", &host, &CompileOptions::default())
         .map(|compiled| texts(compiled.refused))
@@ -61,6 +63,26 @@ fn it_is_told_that_no_run_reaches_a_refused_task() {
         (
             "  - {debug: , notify: h}\n  handlers: [{name: h, pacman: {name: x}, when: ansible_system == 'AIX'}]\n",
             false,
+        ),
+        (
+            "  - {debug: , notify: h, when: ansible_system == 'AIX'}\n  handlers: [{name: h, pacman: {name: x}}]\n",
+            false,
+        ),
+        ("  handlers: [{name: h, pacman: {name: x}}]\n", false),
+        ("  - {include_tasks: part.yml, when: ansible_os_family == 'Windows'}\n", false),
+        (
+            "  - {include_tasks: '{{ item }}', when: ansible_os_family == 'Windows', loop: '{{ ansible_mounts }}'}\n",
+            false,
+        ),
+        ("  - {include_tasks: part.yml, when: ansible_os_family == 'Debian'}\n", true),
+        (
+            "  - {pacman: {name: x}, when: family == 'windows', vars: {family: '{{ ansible_os_family | lower }}'}}\n",
+            false,
+        ),
+        ("  - {debug: , notify: '{{ ansible_hostname }}'}\n  handlers: [{name: h, pacman: {name: x}}]\n", true),
+        (
+            "  - {debug: , notify: h}\n  handlers: [{name: h, debug: , notify: k}, {name: k, pacman: {name: x}, when: ansible_hostname == 'x'}]\n",
+            true,
         ),
         ("  - {pacman: {name: x}, when: ansible_os_family == 'Debian'}\n", true),
         ("  - {pacman: {name: x}, when: ansible_os_family != 'Debian'}\n", true),
