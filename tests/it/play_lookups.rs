@@ -6,6 +6,7 @@ use crate::play_ssh::{Server, run_to_end};
 use crate::python_modules::{ansible_dir, path_with};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -113,6 +114,69 @@ fn lookups_find_what_ansible_finds() {
         assert_eq!(read(native.path(), "templated"), read(other.path(), "templated"), "{round}");
         assert_eq!(read(native.path(), "secret").len(), read(other.path(), "secret").len(), "{round}");
         assert!(!native.path().join("out/never").exists(), "{round}");
+    }
+}
+
+/// `given` is a directory of the controller that is not the playbook's.
+const SENT: &str = r#"
+- hosts: all
+  gather_facts: false
+  tasks:
+    - {file: {path: "{{ given }}/made", state: directory}, delegate_to: localhost}
+    - {copy: {content: "made {{ item }}", dest: "{{ given }}/made/{{ item }}", mode: '0640'}, loop: [one, two], delegate_to: localhost}
+    - {copy: {src: "{{ given }}/made/{{ item }}", dest: "{{ out }}/{{ item }}", mode: preserve}, loop: [one, two], register: copied}
+    - {template: {src: "{{ given }}/given.j2", dest: "{{ out }}/templated"}, register: templated}
+    - {unarchive: {src: "{{ given }}/given.tar", dest: "{{ out }}"}, register: unpacked}
+    - {copy: {src: "{{ given }}/made/gone", dest: "{{ out }}/gone"}, ignore_errors: true, register: gone}
+    - copy:
+        dest: "{{ out }}/results.json"
+        content: "{{ {
+          'copied': copied.results | map(attribute='changed'), 'templated': templated is changed,
+          'unpacked': unpacked is changed, 'gone': gone is failed
+          } | to_nice_json }}"
+      check_mode: false
+"#;
+
+#[test]
+fn files_that_are_made_during_a_run_or_are_outside_of_the_playbook_are_sent() {
+    let Some(bin) = ansible_dir() else { return };
+    let (native, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    for dir in [native.path(), other.path()] {
+        for name in ["given", "out", "play"] {
+            fs::create_dir(dir.join(name)).expect(name);
+        }
+        fs::write(dir.join("play/site.yml"), SENT).expect("written");
+        fs::write(dir.join("given/given.j2"), "host {{ inventory_hostname }}\n").expect("written");
+        fs::write(dir.join("given/member"), "packed\n").expect("written");
+        let mut tar = Command::new("tar");
+        let status =
+            tar.args(["-C"]).arg(dir.join("given")).args(["-cf", "given.tar", "member"]).current_dir(dir.join("given"));
+        assert!(status.status().expect("tar").success());
+    }
+    for round in ["", "again", "--check"] {
+        for (dir, is_remoor) in [(native.path(), true), (other.path(), false)] {
+            let mut command = if is_remoor { remoor() } else { Command::new(bin.join("ansible-playbook")) };
+            let playbook = ["site.yml", "-i", "localhost,"];
+            match is_remoor {
+                true => command.arg("play").args(playbook).args(["--connection", "local"]),
+                false => command.args(playbook).args(["-c", "local"]),
+            };
+            let vars =
+                json!({"given": dir.join("given"), "out": dir.join("out"), "remoor_state_dir": dir.join("state")});
+            command.args(["-e", &vars.to_string()]).args(["--check"].iter().filter(|_| round == "--check"));
+            command.current_dir(dir.join("play")).env("PATH", path_with(&bin));
+            command.env("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3");
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let (code, text) = run_to_end(&mut command);
+            assert_eq!(code, Some(0), "{round}: {text}");
+        }
+        for name in ["results.json", "one", "two", "templated", "member"] {
+            let read = |dir: &Path| fs::read_to_string(dir.join("out").join(name)).expect(name);
+            assert_eq!(read(native.path()), read(other.path()), "{name} {round}");
+        }
+        let mode = |dir: &Path| fs::metadata(dir.join("out/one")).expect("one").permissions().mode() & 0o777;
+        assert_eq!((mode(native.path()), mode(other.path())), (0o640, 0o640), "{round}");
+        assert!(!native.path().join("out/gone").exists(), "{round}");
     }
 }
 

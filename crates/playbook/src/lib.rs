@@ -27,17 +27,17 @@ mod run;
 
 pub use backup::{UndoError, undo};
 pub use compile::{
-    CompileOptions, Compiled, HostContext, PromptAnswers, PromptHash, SPECIAL_TAGS, VarsPrompt, VaultAccess, compile,
-    downgrade_undefined, merge_refusal_notes, outline, vars_prompts,
+    CompileOptions, Compiled, ControllerFiles, HostContext, PromptAnswers, PromptHash, SPECIAL_TAGS, VarsPrompt,
+    VaultAccess, compile, downgrade_undefined, merge_refusal_notes, outline, vars_prompts,
 };
 pub use delegate::{
-    ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer,
-    FetchRequest, FetchTarget, HostValues, IncomingFile, LookupRequest, OnceAnswer, OtherValues, PlannedLookup,
-    RebootRequest, RequestLimits, RequestedTask, SharedValues, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup,
-    read_request,
+    ControllerFile, ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask,
+    DelegationError, FetchAnswer, FetchRequest, FetchTarget, FileAnswer, HostValues, IncomingFile, LookupRequest,
+    OnceAnswer, OtherValues, PlannedLookup, RebootRequest, RequestLimits, RequestedTask, SENT_MAX, SharedValues,
+    TaskOccurrence, plan_delegated, plan_fetch, plan_lookup, read_request,
 };
 pub use facts::gather;
-pub use filters::{KnownAnswers, LookupAnswer, LookupCall, with_lookup_answers};
+pub use filters::{KnownAnswers, LookupAnswer, LookupCall, search_places, with_lookup_answers};
 pub use lang::hosts::{InventoryNames, LOCAL, Selected, wildcard};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code
 pub use modules::repository_file;

@@ -10,15 +10,16 @@ use super::events::PlayRunEvent;
 use super::host::{self, EVENTS, FOREVER, PlayContext};
 use super::reboot::PendingReboot;
 use super::run::{PlayStop, Through};
+use super::sent_files::{self, OutgoingFile, TOTAL_MAX};
 use super::throttle::HostPermit;
 use remoor_exec::ssh::{Canceller, Session, SshError};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
 use remoor_model::Fault;
 use remoor_playbook::{
-    ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest,
-    IncomingFile, KnownAnswers, LookupAnswer, LookupRequest, OnceAnswer, Plan, RebootRequest, RequestLimits,
-    RequestedTask, SharedNames, Task, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup, read_request,
-    with_lookup_answers,
+    ControllerFile, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer,
+    FetchRequest, FileAnswer, IncomingFile, KnownAnswers, LookupAnswer, LookupRequest, OnceAnswer, Plan, RebootRequest,
+    RequestLimits, RequestedTask, SharedNames, Task, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup,
+    read_request, with_lookup_answers,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -55,6 +56,10 @@ pub(super) struct ControllerService<'h> {
     through: watch::Receiver<Through>,
     /// The file that the host is sending.
     fetched: Option<IncomingFile>,
+    /// The file that is being sent to the host.
+    sent: Option<OutgoingFile>,
+    /// Size in bytes of all files that were sent to the host.
+    sent_bytes: u64,
     /// The task with `throttle` that the host may run.
     permit: HostPermit,
     /// The names that the host may read of other hosts, once it has asked for them.
@@ -103,6 +108,8 @@ impl<'h> ControllerService<'h> {
             requests: 0,
             through,
             fetched: None,
+            sent: None,
+            sent_bytes: 0,
             permit,
             readable: None,
             answers: LookupAnswers::default(),
@@ -182,6 +189,8 @@ impl<'h> ControllerService<'h> {
                 let values = self.shared.values.values_for(self.host, self.readable.iter().flatten().next());
                 Ok(serde_json::to_vec(&values).unwrap_or_default())
             }
+            ControllerRequest::Read(file) => Ok(self.open_file(file).await?.encode()),
+            ControllerRequest::More => Ok(self.send_part(false).await?.encode()),
             ControllerRequest::Lookup(request) => Ok(self.lookup(*request).await?.encode()),
             ControllerRequest::Reboot(request) => {
                 let why = self.note_reboot(request);
@@ -243,6 +252,37 @@ impl<'h> ControllerService<'h> {
             self.answers.bytes += serde_json::to_string(items).map_or(0, |text| text.len());
             Arc::make_mut(&mut self.answers.known).insert(key, items.clone());
         }
+        Ok(answer)
+    }
+
+    /// Begins to send a file. The error is the reason why the request is not allowed.
+    async fn open_file(&mut self, file: ControllerFile<'_>) -> Result<FileAnswer, String> {
+        self.sent = None;
+        let task = self.check_begun(file.requested)?;
+        let (root, playbook) = (self.shared.lookups.root().to_owned(), self.plan.playbook.clone());
+        let (from, sub, name) = (task.place.file.clone(), file.subdirectory(), file.name);
+        let opened = tokio::task::spawn_blocking(move || {
+            let path = sent_files::find(&root, &from, &playbook, sub, &name);
+            OutgoingFile::open(path.ok_or_else(|| format!("`{name}` does not exist on the controller"))?)
+        });
+        let opened = match opened.await.map_err(|e| e.to_string())? {
+            Ok(opened) => opened,
+            Err(why) => return Ok(FileAnswer::Failed(why)),
+        };
+        self.sent_bytes += opened.left();
+        if self.sent_bytes > TOTAL_MAX {
+            return Ok(FileAnswer::Failed(format!("the files of this host exceed {} MiB", TOTAL_MAX >> 20)));
+        }
+        self.sent = Some(opened);
+        self.send_part(true).await
+    }
+
+    /// Sends the next part of a file.
+    async fn send_part(&mut self, first: bool) -> Result<FileAnswer, String> {
+        let mut file = self.sent.take().ok_or("a part of no file")?;
+        let read = tokio::task::spawn_blocking(move || (file.next_part(first), file)).await;
+        let ((answer, last), file) = read.map_err(|e| e.to_string())?;
+        self.sent = Some(file).filter(|_| !last);
         Ok(answer)
     }
 

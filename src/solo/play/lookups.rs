@@ -37,6 +37,11 @@ impl PlayLookups {
         Self { root, vault, policy, plugins }
     }
 
+    /// The directory of the playbook's files.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Performs a lookup. It may take long, so the caller uses a thread for blocking work.
     pub fn perform(&self, lookup: &PlannedLookup) -> LookupAnswer {
         let PlannedLookup { call, places, variables, depends_on_host } = lookup;
@@ -97,11 +102,11 @@ impl PlayLookups {
 }
 
 /// Finds files as a lookup of Ansible does.
-struct Search<'a> {
-    dirs: &'a [PathBuf],
-    root: &'a Path,
+pub(super) struct Search<'a> {
+    pub dirs: &'a [PathBuf],
+    pub root: &'a Path,
     /// Whether values of a host select the files. The host may be compromised.
-    by_host: bool,
+    pub by_host: bool,
 }
 
 impl Search<'_> {
@@ -117,7 +122,7 @@ impl Search<'_> {
         below.chain([self.root.join(name)]).collect()
     }
 
-    fn find(&self, sub: &str, name: &str) -> Option<PathBuf> {
+    pub fn find(&self, sub: &str, name: &str) -> Option<PathBuf> {
         let mut paths = self.candidates(sub, name).into_iter();
         paths.find(|path| path.is_file() && !name.is_empty() && self.may_read(path))
     }

@@ -22,6 +22,7 @@ mod reboot;
 mod recap;
 mod run;
 mod run_once;
+mod sent_files;
 mod shared_values;
 mod sockets;
 mod throttle;

@@ -5,6 +5,7 @@ use super::connection::{ConnectionFinder, HostConnection};
 use super::files::{self, Files};
 use super::host_selection::HostSelection;
 use super::host_variables::HostVariables;
+use super::sent_files::FilesHere;
 use super::{PlayRequest, Prompter};
 use crate::module_packer;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
@@ -84,6 +85,7 @@ pub(in crate::solo) fn prepare_with_sources(
     let mut compiled_hosts = Vec::new();
     let mut tags = BTreeSet::new();
     let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
+    let here = FilesHere::new(Path::new(&root), &files);
     let modules = module_packer::modules_of_directory(Path::new(&root), request.modules);
     for name in &chosen.hosts_of_plays(&plays) {
         let context = contexts.context(name);
@@ -103,6 +105,7 @@ pub(in crate::solo) fn prepare_with_sources(
             modes: Some(&files.modes),
             root: &root,
             modules: Some(&*modules),
+            controller_files: Some(&here),
             delegates: true,
             vault: Some(vault),
             here: matches!(roads.connection_of_plays(name, false), Ok((HostConnection::Local { .. }, _))),

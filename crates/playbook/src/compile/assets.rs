@@ -75,7 +75,7 @@ fn stars(name: &str) -> String {
 }
 
 /// The subdirectory of a role for the files that a module uses.
-pub(super) fn subdir(module: &str) -> &'static str {
+pub fn subdir(module: &str) -> &'static str {
     match module {
         "template" => "templates",
         "include_vars" => "vars",
@@ -179,6 +179,12 @@ impl Compiler<'_> {
         }
         if let Some(repeat) = task.repeat.as_ref().filter(|_| var_map::has_markup(&src)) {
             found.extend(repeat.files.iter().map(|path| (path.clone(), path.clone())));
+        }
+        if found.is_empty() && task.hosts.delegation.is_none() {
+            task.files.on_controller = self.names_on_controller(own, &src, task);
+            if !task.files.on_controller.is_empty() {
+                return;
+            }
         }
         if found.is_empty() {
             let seen: BTreeSet<&String> = dirs.iter().filter(|d| !d.is_empty()).collect();

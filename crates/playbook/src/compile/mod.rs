@@ -10,6 +10,7 @@ mod assets;
 mod compiler;
 mod computed_lookup;
 mod context;
+mod controller_files;
 mod diagnostics;
 mod encrypted;
 mod handlers;
@@ -32,7 +33,8 @@ mod role;
 mod tags;
 mod task;
 
-pub(super) use assets::join;
+pub(super) use assets::{join, subdir};
+pub use controller_files::ControllerFiles;
 pub use encrypted::{VaultAccess, downgrade_undefined};
 pub(super) use needed_vars::{
     facts_read, names_set, names_set_by, needed_vars, needed_with_shared, reads_python_facts, words_of,
@@ -99,6 +101,8 @@ pub struct CompileOptions<'a> {
     pub root: &'a str,
     /// Whether the host is the machine on which the run starts, whatever the inventory contains.
     pub here: bool,
+    /// Files that the controller sends during the run. None: it sends none.
+    pub controller_files: Option<&'a dyn ControllerFiles>,
     /// Whether the run has a controller that runs delegated tasks, as `remoor play` has. Otherwise
     /// a task of another host is refused.
     pub delegates: bool,

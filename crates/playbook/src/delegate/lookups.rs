@@ -88,15 +88,7 @@ pub fn plan_lookup(
             return Err(DelegationError::Failed(format!("{why} with its own variables")));
         }
     }
-    let place = filters::lookup_place(&task.place.file);
-    let own = task.place.file.rsplit_once('/').map_or("", |(dir, _)| dir).to_owned();
-    let base = plan_directory(plan);
-    let mut places: Vec<String> = Vec::new();
-    for dir in [place, own, base] {
-        if !places.contains(&dir) {
-            places.push(dir);
-        }
-    }
+    let places = filters::search_places(&task.place.file, &plan.playbook);
     state.facts.clear();
     state.registers.clear();
     state.others.clear();
@@ -120,10 +112,6 @@ pub fn plan_lookup(
 
 fn is_for_plugins(name: &str) -> bool {
     name.starts_with("ansible_") || PLUGIN_VARIABLES.contains(&name)
-}
-
-fn plan_directory(plan: &Plan) -> String {
-    plan.playbook.rsplit_once('/').map_or(String::new(), |(dir, _)| dir.to_owned())
 }
 
 /// The variables of the plan that a plugin may read as its settings.

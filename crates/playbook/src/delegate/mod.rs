@@ -18,6 +18,7 @@ mod one_task;
 mod reboot;
 mod request_limits;
 mod run_once;
+mod sent_file;
 mod shared_facts;
 mod throttle;
 
@@ -44,6 +45,7 @@ pub(crate) use reboot::{request_reboot, withdraw_reboot};
 pub use request_limits::{RequestLimits, TaskOccurrence};
 pub use run_once::OnceAnswer;
 pub(crate) use run_once::OnceResult;
+pub use sent_file::{ControllerFile, FileAnswer, SENT_MAX};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 pub(crate) use shared_facts::OtherHosts;
@@ -98,6 +100,10 @@ enum Request {
     Share(Value),
     /// The values of other hosts.
     Others,
+    /// Send a file of the controller.
+    Read { task: u32, name: String },
+    /// Send the next part of the file.
+    More,
     /// Perform a lookup on the controller.
     Lookup(Box<LookupRequest>),
     /// The host is about to be restarted. None: it was restarted, or is not restarted any more.
@@ -129,6 +135,10 @@ pub enum ControllerRequest<'p> {
     Share(SharedValues),
     /// The answer is `OtherValues`.
     Others,
+    /// A file of the controller. The answer is a `FileAnswer`.
+    Read(ControllerFile<'p>),
+    /// The next part of the file that was requested last. The answer is a `FileAnswer`.
+    More,
     /// A lookup, see `plan_lookup`. The answer is a `LookupAnswer`.
     Lookup(Box<LookupRequest>),
     /// The host is about to be restarted, and the run must be continued with this checkpoint when
@@ -187,6 +197,8 @@ pub fn read_request<'p>(plan: &'p Plan, check: bool, request: &[u8]) -> Result<C
             ControllerRequest::Share(values)
         }
         Request::Others => ControllerRequest::Others,
+        Request::Read { task, name } => ControllerRequest::Read(ControllerFile::find(plan, task, name)?),
+        Request::More => ControllerRequest::More,
         Request::Lookup(lookup) => ControllerRequest::Lookup(lookup),
         Request::Reboot(reboot) => ControllerRequest::Reboot(reboot::check_reboot(plan, reboot)?),
         Request::Fetch(fetch) => ControllerRequest::Fetch(fetch),

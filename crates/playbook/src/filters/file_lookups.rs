@@ -39,6 +39,19 @@ pub fn lookup_place(file: &str) -> String {
     }
 }
 
+/// Directories in which lookups and tasks of the file `file` search for files, in order, relative to
+/// the directory of the playbook's files. `playbook`: the path of the playbook in that directory.
+pub fn search_places(file: &str, playbook: &str) -> Vec<String> {
+    let parent = |path: &str| path.rsplit_once('/').map_or(String::new(), |(dir, _)| dir.to_owned());
+    let mut places: Vec<String> = Vec::new();
+    for dir in [lookup_place(file), parent(file), parent(playbook)] {
+        if !places.contains(&dir) {
+            places.push(dir);
+        }
+    }
+    places
+}
+
 /// The key in `LOOKUP_FILES` of a file that another place has too, with another content.
 pub fn placed_key(key: &str, place: &str) -> String {
     format!("{key}\n{place}")

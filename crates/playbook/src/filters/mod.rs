@@ -37,7 +37,7 @@ pub use asked_lookups::{
 };
 pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
 pub use digest::crypt_password;
-pub use file_lookups::{BY_CONTROLLER, LOOKUP_FILES, lookup_place, placed_key, searched_names};
+pub use file_lookups::{BY_CONTROLLER, LOOKUP_FILES, lookup_place, placed_key, search_places, searched_names};
 pub use jinja_tests::ENCRYPTED_TEXTS;
 pub use lookups::{ASKED as LOOKUPS_ASKED, KNOWN as LOOKUPS, short_name};
 pub use methods::call as call_method;

@@ -66,7 +66,7 @@ mod write_file;
 
 pub use apt_repository::repository_file;
 pub(crate) use checksum::file_checksum;
-pub use content::{ContentError, asset_content, content_of, template_of};
+pub use content::{ContentError, asset_content, content_of, find_asset, template_of};
 pub(crate) use fact_modules::FACT_MODULES;
 pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime, find_python};
 pub(crate) use reboot::{REBOOT, RebootStep};

@@ -27,7 +27,7 @@ use remoor_model::flat_form;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 pub use shared_names::SharedNames;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Version of the format of a plan without Python modules. A node rejects plans of other versions.
 pub const PLAN_VERSION: u32 = 4;
@@ -38,7 +38,7 @@ pub(crate) const REFUSED: &str = "refused";
 
 /// The plan of one host: the plays and tasks of a playbook that run on this host, with all data
 /// that they need.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub version: u32,
     /// Path of the playbook in the fleet directory.
@@ -383,6 +383,8 @@ pub struct TaskFiles {
     pub assets: BTreeMap<String, Asset>,
     /// Templates that the templates in `assets` include.
     pub parts: BTreeMap<String, Asset>,
+    /// Names of files that the controller sends during the run.
+    pub on_controller: BTreeSet<String>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -433,6 +435,8 @@ flat_form! {
         throttle: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         elevated_if: Option<String>,
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        on_controller: BTreeSet<String>,
     } = Self {
         id,
         name,
@@ -452,7 +456,7 @@ flat_form! {
         timeout,
         tags,
         layers: TaskLayers { defaults, vars, params },
-        files: TaskFiles { vars_files, assets, parts },
+        files: TaskFiles { vars_files, assets, parts, on_controller },
         hosts: HostRules { delegation, once, throttle },
     }
 }

@@ -364,6 +364,7 @@ impl<'a> Run<'a, '_> {
                 None => RebootStep::Begin(link, Box::new(self.checkpoint(task))),
             });
         }
+        let sent = self.with_controller_file(task, &args)?;
         // A task whose `check_mode` differs from that of the run sees the real node and leaves no
         // prediction behind.
         let kept = (check != self.ground.node.is_check_mode()).then(|| {
@@ -386,7 +387,7 @@ impl<'a> Run<'a, '_> {
                 sink(RunEvent::Output { i: task.id, line: line.to_owned() });
             }
         };
-        let plan = self.frame.plan();
+        let (plan, task) = sent.as_ref().map_or((self.frame.plan(), task), |(plan, task)| (plan, task));
         let mut call = ModuleCall {
             plan,
             task,

@@ -1,0 +1,53 @@
+//! Files that a task reads from the controller although the set of files does not contain them:
+//! tasks before it make them there, or they are outside of the directory of the playbook.
+
+use super::{Compiler, Context, assets};
+use crate::plan::Task;
+use crate::template::expr;
+use crate::vars::scope::with_trace;
+use crate::vars::var_map;
+use crate::vars::variable_scope;
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// Modules that can get their file during a run.
+const MODULES: [&str; 4] = ["copy", "template", "unarchive", "uri"];
+/// Maximum number of such files of one task.
+const NAMES_MAX: usize = 500;
+
+/// The files of the machine that starts a run.
+pub trait ControllerFiles: fmt::Debug {
+    /// Whether the machine has the file that a task of the file `file` names, or a task of the run
+    /// may make it there. A relative name is searched as `search_places` says, first in the
+    /// subdirectory `sub` of each place.
+    fn may_exist(&self, file: &str, sub: &str, name: &str) -> bool;
+}
+
+impl Compiler<'_> {
+    /// The names that `src` of a task means, each of a file that the controller can send during the
+    /// run. Empty: the controller cannot send each of them, or only the node knows the names.
+    pub(super) fn names_on_controller(&self, own: &Context, src: &str, task: &Task) -> BTreeSet<String> {
+        // A name in the playbook itself that no file has is most likely a mistake.
+        let in_role = || own.role.as_ref().is_some_and(|role| src.starts_with(&format!("{}/", role.dir)));
+        let is_plain = !var_map::has_markup(src) && !src.starts_with(['/', '~']) && !in_role();
+        let module = MODULES.contains(&task.module.as_str());
+        let Some(files) = self.options.controller_files.filter(|_| module && !is_plain) else {
+            return BTreeSet::new();
+        };
+        let scope = self.known_scope(own);
+        let scopes = match task.repeat.as_ref().map(|repeat| (repeat, variable_scope::items(&scope, repeat))) {
+            None => vec![scope],
+            Some((repeat, Ok(items))) if items.len() <= NAMES_MAX => {
+                let layer = |index| scope.with_layer(variable_scope::item_layer(repeat, &items, index));
+                (0..items.len()).map(layer).collect()
+            }
+            Some(_) => return BTreeSet::new(),
+        };
+        let name = |scope| {
+            let (name, trace) = with_trace(|| expr::render_text(scope, src));
+            let name = name.ok().filter(|name| !trace.unknown && !name.is_empty())?;
+            files.may_exist(&own.file, assets::subdir(&task.module), &name).then_some(name)
+        };
+        scopes.iter().map(name).collect::<Option<_>>().unwrap_or_default()
+    }
+}

@@ -1,0 +1,151 @@
+//! Files of this machine that the runs ask for. The plan of a host lists their names.
+
+use super::files::Files;
+use super::lookups::Search;
+use remoor_playbook::{ControllerFiles, FileAnswer, SENT_MAX, search_places};
+use remoor_vault::is_encrypted;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Size in bytes of the parts in which a file is sent. Its base64 fits into an answer.
+const PART: u64 = 2 << 20;
+/// Maximum size in bytes of all files that are sent to one host.
+pub(super) const TOTAL_MAX: u64 = 2 << 30;
+/// The files of this machine, as the compiler judges them before a run.
+#[derive(Debug)]
+pub(super) struct FilesHere<'f> {
+    pub root: &'f Path,
+    pub files: &'f Files,
+    /// Whether a task may make files here.
+    pub may_be_made: bool,
+}
+
+impl<'f> FilesHere<'f> {
+    pub fn new(root: &'f Path, files: &'f Files) -> Self {
+        let mut playbooks = files.set.0.iter().filter(|(name, _)| name.ends_with(".yml") || name.ends_with(".yaml"));
+        let may_be_made = playbooks
+            .any(|(_, content)| std::str::from_utf8(content).is_ok_and(|text| text.lines().any(may_make_files)));
+        Self { root, files, may_be_made }
+    }
+}
+
+impl ControllerFiles for FilesHere<'_> {
+    fn may_exist(&self, file: &str, sub: &str, name: &str) -> bool {
+        self.may_be_made || find(self.root, file, &self.files.playbook, sub, name).is_some()
+    }
+}
+
+/// Whether a line of a playbook belongs to a task that may make files on this machine.
+fn may_make_files(line: &str) -> bool {
+    let Some((key, value)) = line.trim_start_matches([' ', '-', '{']).split_once(':') else { return false };
+    match key.rsplit('.').next().unwrap_or_default() {
+        "fetch" | "local_action" => true,
+        "connection" | "delegate_to" | "hosts" => {
+            let value = value.trim_start_matches([' ', '"', '\'']);
+            ["local", "127."].iter().any(|name| value.starts_with(name))
+        }
+        _ => false,
+    }
+}
+
+/// The file that a task of the file `file` means.
+pub(super) fn find(root: &Path, file: &str, playbook: &str, sub: &str, name: &str) -> Option<PathBuf> {
+    let dirs: Vec<PathBuf> = search_places(file, playbook).iter().map(|place| root.join(place)).collect();
+    Search { dirs: &dirs, root, by_host: false }.find(sub, name)
+}
+
+/// A file that is being sent to a host.
+#[derive(Debug)]
+pub(super) struct OutgoingFile {
+    path: PathBuf,
+    file: File,
+    mode: u32,
+    left: u64,
+}
+
+impl OutgoingFile {
+    pub fn open(path: PathBuf) -> Result<Self, String> {
+        let failed = |e: std::io::Error| format!("{}: {e}", path.display());
+        let file = File::open(&path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        if meta.len() > SENT_MAX as u64 {
+            return Err(format!("{} is larger than {} MiB", path.display(), SENT_MAX >> 20));
+        }
+        Ok(Self { file, mode: meta.permissions().mode() & 0o7777, left: meta.len(), path })
+    }
+
+    /// The size of the rest in bytes.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// The next part, and whether it is the last one.
+    pub fn next_part(&mut self, first: bool) -> (FileAnswer, bool) {
+        let failed = |why: String| (FileAnswer::Failed(format!("{}{why}", self.path.display())), true);
+        let mut part = Vec::new();
+        if let Err(e) = (&mut self.file).take(PART.min(self.left)).read_to_end(&mut part) {
+            return failed(format!(": {e}"));
+        }
+        if part.is_empty() && self.left > 0 {
+            return failed(" became shorter while it was sent".to_owned());
+        }
+        if first && is_encrypted(&part) {
+            return failed(" is encrypted; it can be opened only in the directory of the playbook".to_owned());
+        }
+        self.left -= part.len() as u64;
+        let last = self.left == 0;
+        (FileAnswer::part(self.path.display().to_string(), self.mode, &part, last), last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::delegate::ControllerService;
+    use super::super::testing::TestPlay;
+    use super::*;
+    use serde_json::json;
+
+    async fn read(service: &mut ControllerService<'_>, request: serde_json::Value) -> Result<FileAnswer, String> {
+        let answer = service.answer(request.to_string().as_bytes()).await?;
+        Ok(serde_json::from_slice(&answer).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_host_gets_only_files_that_its_plan_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(path("given"), vec![7; 3 << 20]).unwrap();
+        std::fs::write(path("other"), "secret").unwrap();
+        std::fs::write(path("empty"), "").unwrap();
+        std::fs::write(path("vault"), "$ANSIBLE_VAULT;1.1;AES256\n00\n").unwrap();
+        let copy = |task: &str| format!("    - {{copy: {{src: '{task}', dest: /x}}}}\n");
+        let tasks: String = [path("{{ item }}"), path("vault"), path("empty")].iter().map(|name| copy(name)).collect();
+        let tasks = tasks.replacen("}}\n", "}, loop: [given, given]}\n", 1);
+        let play = TestPlay::new(&format!("- hosts: w1\n  tasks:\n{tasks}"), "w1\n");
+        let mut service = play.service("w1");
+        let request = |task: u32, name: &str| json!({"read": {"task": task, "name": path(name)}});
+        for (task, name) in [(1, "other"), (2, "given"), (9, "given")] {
+            let why = read(&mut service, request(task, name)).await.unwrap_err();
+            assert!(why.contains("does not read the file"), "{why}");
+        }
+        assert!(read(&mut service, json!("more")).await.unwrap_err().contains("no file"));
+        let FileAnswer::Part { last: false, content, .. } = read(&mut service, request(1, "given")).await.unwrap()
+        else {
+            panic!("more than one part")
+        };
+        let FileAnswer::Part { last: true, content: rest, .. } = read(&mut service, json!("more")).await.unwrap()
+        else {
+            panic!("two parts")
+        };
+        assert_eq!((content.len() + rest.len()) / 4 * 3, 3 << 20);
+        assert!(read(&mut service, json!("more")).await.unwrap_err().contains("no file"));
+        let FileAnswer::Failed(why) = read(&mut service, request(2, "vault")).await.unwrap() else {
+            panic!("it is encrypted")
+        };
+        assert!(why.contains("is encrypted"), "{why}");
+        let empty = read(&mut service, request(3, "empty")).await.unwrap();
+        assert!(matches!(empty, FileAnswer::Part { last: true, .. }), "{empty:?}");
+    }
+}
