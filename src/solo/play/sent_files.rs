@@ -39,15 +39,16 @@ impl ControllerFiles for FilesHere<'_> {
 
 /// Whether a line of a playbook belongs to a task that may make files on this machine.
 fn may_make_files(line: &str) -> bool {
-    let Some((key, value)) = line.trim_start_matches([' ', '-', '{']).split_once(':') else { return false };
-    match key.rsplit('.').next().unwrap_or_default() {
-        "fetch" | "local_action" => true,
-        "connection" | "delegate_to" | "hosts" => {
-            let value = value.trim_start_matches([' ', '"', '\'']);
-            ["local", "127."].iter().any(|name| value.starts_with(name))
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    line.match_indices(':').any(|(at, _)| {
+        let key = &line[..at][line[..at].rfind(|c| !is_part(c)).map_or(0, |before| before + 1)..];
+        let value = line[at + 1..].trim_start_matches([' ', '"', '\'']);
+        match key {
+            "fetch" | "local_action" => true,
+            "connection" | "delegate_to" | "hosts" => ["local", "127."].iter().any(|name| value.starts_with(name)),
+            _ => false,
         }
-        _ => false,
-    }
+    })
 }
 
 /// The file that a task of the file `file` means.

@@ -161,7 +161,7 @@ impl Compiler<'_> {
         let mut task = self.base_task(node, &call, own);
         task.module = "include_tasks".into();
         let Some(inner) = self.include_context(own, around, apply.as_ref()) else { return Vec::new() };
-        let (choices, refused) = self.choices(&file, at, &inner, &task);
+        let (choices, refused) = self.choices(&file, at, &inner, &mut task);
         if !own.handler && !self.is_selected(&own.keywords.tags) || own.keywords.run_once && !self.current_play.first {
             return Vec::new();
         }
@@ -225,7 +225,7 @@ impl Compiler<'_> {
 
     /// Compiles every file that an include could select. Returns the compiled files, and the files
     /// that cannot be compiled, each with the reason.
-    fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &Task) -> (Choices, RejectedChoices) {
+    fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &mut Task) -> (Choices, RejectedChoices) {
         let name = task.args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
         let (mut out, mut refused) = (Choices::new(), RejectedChoices::new());
         let mut found = BTreeMap::new();
@@ -264,6 +264,10 @@ impl Compiler<'_> {
             let before = self.diagnostics.faults.len();
             let steps = self.task_file(&path, inner, (file, at));
             let chosen = !is_literal(&name);
+            // A lookup gives the path of a file, and so does a name that begins with `role_path`.
+            for path in [&path, &self.playbook_path(&path)].into_iter().filter(|path| chosen && **path != choice) {
+                task.files.choice_paths.insert(path.clone(), choice.clone());
+            }
             match chosen.then(|| self.rejected_choice(before, task.id, &choice)).flatten() {
                 Some(why) => {
                     refused.insert(choice, why);

@@ -364,10 +364,11 @@ impl Compiler<'_> {
         let lookups = std::mem::take(&mut self.parts.computed_lookups);
         let mut magic = asked.params.clone();
         magic.extend(names_of_role(&name, &dir));
-        magic.insert("role_path".into(), json!(dir));
+        magic.insert("role_path".into(), json!(self.playbook_path(&dir)));
         let parents = context.role.as_ref().filter(|_| asked.by_task).map(Role::names_with_parents).unwrap_or_default();
         if !parents.is_empty() {
-            let (names, dirs): (Vec<&String>, Vec<&String>) = parents.iter().map(|(name, dir)| (name, dir)).unzip();
+            let (names, dirs): (Vec<&String>, Vec<String>) =
+                parents.iter().map(|(name, dir)| (name, self.playbook_path(dir))).unzip();
             magic.insert("ansible_parent_role_names".into(), json!(names));
             magic.insert("ansible_parent_role_paths".into(), json!(dirs));
         }

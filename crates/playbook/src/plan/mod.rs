@@ -188,10 +188,13 @@ pub struct DynamicInclude {
 }
 
 /// The key that an include with these rendered arguments has in `DynamicInclude::choices`.
-pub fn choice(module: &str, args: &Map<String, Value>) -> String {
-    match module {
+pub fn choice(task: &Task, args: &Map<String, Value>) -> String {
+    match task.module.as_str() {
         "include_role" => role_choice(args),
-        _ => args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        _ => {
+            let name = args.get("file").and_then(Value::as_str).unwrap_or_default();
+            task.files.choice_paths.get(name).map_or(name, String::as_str).to_owned()
+        }
     }
 }
 
@@ -385,6 +388,8 @@ pub struct TaskFiles {
     pub parts: BTreeMap<String, Asset>,
     /// Names of files that the controller sends during the run.
     pub on_controller: BTreeSet<String>,
+    /// The key in `DynamicInclude::choices` of each file, by its paths.
+    pub choice_paths: BTreeMap<String, String>,
 }
 
 fn is_false(value: &bool) -> bool {
@@ -437,6 +442,8 @@ flat_form! {
         elevated_if: Option<String>,
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         on_controller: BTreeSet<String>,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        choice_paths: BTreeMap<String, String>,
     } = Self {
         id,
         name,
@@ -456,7 +463,7 @@ flat_form! {
         timeout,
         tags,
         layers: TaskLayers { defaults, vars, params },
-        files: TaskFiles { vars_files, assets, parts, on_controller },
+        files: TaskFiles { vars_files, assets, parts, on_controller, choice_paths },
         hosts: HostRules { delegation, once, throttle },
     }
 }

@@ -33,7 +33,7 @@ impl<'p> Walk<'p> {
                 continue;
             }
             self.texts(&include.task, &inner, holds.is_ok());
-            let name = variable_scope::args(&inner, &include.task).ok().map(|args| choice(&include.task.module, &args));
+            let name = variable_scope::args(&inner, &include.task).ok().map(|args| choice(&include.task, &args));
             let Some(name) = name else {
                 self.any_of(play, include, include.task.repeat.as_ref());
                 continue;

@@ -213,7 +213,7 @@ pub(crate) fn choose_steps<'a>(
     if trace.unknown {
         return Ok(Chosen::Unknown("the name of its file depends on tasks that were not run"));
     }
-    let name = plan::choice(&task.module, &args.map_err(|message| (task.place.line, message))?);
+    let name = plan::choice(task, &args.map_err(|message| (task.place.line, message))?);
     if let Some(steps) = find_choice(choices, &name) {
         return Ok(Chosen::Steps(name, steps));
     }

@@ -284,7 +284,7 @@ impl<'a> Run<'a, '_> {
             let answer = self.run_attempt(task, scope);
             let (mut outcome, mut result) = judge(task, scope, answer);
             let holds = match &task.retry.until {
-                _ if resumed || self.ground.rebooting.is_some() => return (outcome, result),
+                _ if resumed || outcome.unevaluable || self.ground.rebooting.is_some() => return (outcome, result),
                 None if most == 1 => return (outcome, result),
                 // Without `until`, the task is repeated until it does not fail.
                 None => Ok(Some(result["failed"] != true)),
@@ -343,7 +343,10 @@ impl<'a> Run<'a, '_> {
         if privileges.elevated && !task.runs_elsewhere() && !rustix::process::geteuid().is_root() {
             return Err("`become` requires a run as root, but this run is not root".into());
         }
-        let (args, env) = (given.0.map_err(at)?, given.1.map_err(at)?);
+        let (args, env) = match given {
+            (Ok(args), Ok(env)) => (args, env),
+            (Err(why), _) | (_, Err(why)) => return Ok(TaskOutcome::unevaluable(at(why))),
+        };
         if let Some((one, other)) = compile::conflicting_options(&task.module, &|option| args.contains_key(option)) {
             return Err(at(format!("{} takes `{one}` or `{other}`, not both", task.module)));
         }
@@ -518,9 +521,9 @@ fn judge(task: &Task, scope: &ExprScope, answer: ModuleResult) -> (TaskOutcome, 
     let mut result = if outcome.would_run { unknown::open(result) } else { Value::Object(result) };
     for (key, conditions) in [("failed", &task.outcome.failed_when), ("changed", &task.outcome.changed_when)] {
         let Some(conditions) = conditions else { continue };
-        // A command that was stopped by its timeout or a cancel has failed, whatever the conditions
-        // are.
-        if outcome.output.as_ref().is_some_and(|o| o.timed_out || o.cancelled) {
+        // A task whose options could not be evaluated has failed, and so has a command that was
+        // stopped by its timeout or a cancel, whatever the conditions are.
+        if outcome.unevaluable || outcome.output.as_ref().is_some_and(|o| o.timed_out || o.cancelled) {
             continue;
         }
         match unknown::all_hold(&scope_with_result(scope, task, &result), conditions) {
@@ -536,7 +539,9 @@ fn judge(task: &Task, scope: &ExprScope, answer: ModuleResult) -> (TaskOutcome, 
             }
             Err((line, e)) => {
                 result["failed"] = json!(true);
-                result["msg"] = json!(format!("{}:{line}: {key}_when: {}", task.place.file, expr::explain(&e)));
+                let why = format!("{}:{line}: {key}_when: {}", task.place.file, expr::explain(&e));
+                let before = result["msg"].as_str().filter(|msg| outcome.failed && !msg.is_empty());
+                result["msg"] = json!(before.map_or_else(|| why.clone(), |msg| format!("{msg}; {why}")));
             }
         }
     }

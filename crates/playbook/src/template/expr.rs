@@ -2,13 +2,13 @@
 //!
 //! Evaluation is strict about undefined names and has limits for work and output. It can fail at an
 //! undefined value in a chain such as `a.b.c | default(1)`. Then a second evaluation passes
-//! undefined values along the chain, as Ansible does (`undefined_chain.rs`). The use of an
-//! undefined value is still an error.
+//! undefined values along the chain, as Ansible does (`undefined_chain.rs`), also out of the
+//! variables that read them. The use of an undefined value is still an error.
 
 use crate::filters::{self, UndefinedPolicy};
 use crate::lang::python;
 use crate::template::{bounds, lint, python_source, undefined_chain};
-use crate::vars::scope::ExprScope;
+use crate::vars::scope::{self, ExprScope};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
@@ -123,7 +123,9 @@ pub fn eval(scope: &ExprScope, text: &str) -> Result<Value, Error> {
     again_if_undefined(|env, chained| {
         let text = if chained { undefined_chain::expression(text).into() } else { Cow::Borrowed(text) };
         let compiled = env.compile_expression_owned(python_source::expression(&text).into_owned())?;
-        bounds::value(bounds::with_visit_count(|| compiled.eval(scope.root()))?)
+        let value = bounds::value(bounds::with_visit_count(|| compiled.eval(scope.root()))?)?;
+        // The error of the first attempt says which variable reads an undefined value.
+        if chained && value.is_undefined() { Err(ErrorKind::UndefinedError.into()) } else { Ok(value) }
     })
 }
 
@@ -136,8 +138,8 @@ fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result
         }
         // The retry has a maximum depth, because nested variables that all fail would double the
         // work with each level.
-        if crate::vars::scope::depth() < 6 {
-            match attempt(&CHAIN, true) {
+        if scope::depth() < 6 {
+            match scope::passing_undefined(|| attempt(&CHAIN, true)) {
                 Ok(value) => return Ok(value),
                 // The retry got past the undefined value and failed later, so the later error is
                 // reported.

@@ -57,3 +57,19 @@ fn a_condition_that_fails_ends_the_run_where_nothing_ignores_it() {
     assert!(failure.message.starts_with("when: "), "{failure:?}");
     assert_eq!((ran.end.failed, ran.statuses().len()), (1, 2), "{:?}", ran.statuses());
 }
+
+#[test]
+fn no_condition_judges_a_task_with_an_option_that_cannot_be_evaluated() {
+    let dir = TempDir::new().unwrap();
+    let text = r#"
+- hosts: all
+  tasks:
+    - {debug: {msg: x}, register: t}
+    - {name: hidden, shell: "echo {{ t.nope.path }}", failed_when: false, retries: 2, delay: 9999, until: false, ignore_errors: true, register: r}
+    - assert: {that: ["r is failed", "r.msg is search('nope')"]}
+    - {name: judged, file: {path: /nonexistent/x/y, mode: '0600'}, failed_when: r2.rc == 1, ignore_errors: true, register: r2}
+    - assert: {that: ["r2 is failed", "r2.msg is search('/nonexistent/x/y')", "r2.msg is search('r2.rc')"]}
+"#;
+    let ran = go(&plan(dir.path(), &[("site.yml", text)]), &options(dir.path()));
+    assert_eq!(ran.end.failure.map(|failure| failure.message), None);
+}

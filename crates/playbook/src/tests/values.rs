@@ -145,3 +145,25 @@ fn hosts_of_a_play_are_those_that_have_not_failed() {
     assert_eq!(told("first"), format!("['w1', 'w2', 'w3', 'w4'] {batch} {batch} 4"));
     assert_eq!(told("second"), "['w1', 'w3'] ['w1', 'w3'] ['w1', 'w3'] 4");
 }
+
+#[test]
+fn a_variable_that_reads_what_is_undefined_is_undefined_itself() {
+    let dir = TempDir::new().unwrap();
+    let text = r#"
+- hosts: all
+  vars: {e: "{{ nothere }}", f: "{{ ansible_dns.nope }}", g: "{{ e }}", d: {}, h: "{{ d.y.z }}", i: ["{{ nothere }}"]}
+  tasks:
+    - command: echo hi
+      register: r
+    - assert:
+        that:
+          - e | default('x') == 'x' and f | default('x') == 'x' and g | default('x') == 'x' and h | default(2) == 2
+          - not (e is defined) and f is undefined and g is not defined and (i[0] is undefined)
+          - (e if e is defined else 3) == 3 and (late | default('x')) == 'x' and ([] | first | default(1)) == 1
+      vars: {late: "{{ r.nope }}"}
+    - {name: used, debug: {msg: "{{ 'a' ~ e }}"}, ignore_errors: true, register: used}
+    - assert: {that: ["used is failed", "used.msg is search('nothere')"]}
+"#;
+    let ran = go(&plan(dir.path(), &[("site.yml", text)]), &options(dir.path()));
+    assert_eq!(ran.end.failure.map(|failure| failure.message), None);
+}

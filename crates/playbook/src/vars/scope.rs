@@ -10,7 +10,7 @@ use crate::vars::hostvars;
 use crate::vars::var_map::{Var, VarMap};
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{Error, ErrorKind, State};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -21,6 +21,17 @@ thread_local! {
     /// The variables that are being rendered, outermost first.
     static OPEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) };
+    /// Whether a variable whose template reads an undefined value is undefined itself.
+    static PASSES_UNDEFINED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`. Within it, a variable whose template reads an undefined value is undefined itself, as
+/// in Ansible. Otherwise its value is an error that explains why.
+pub fn passing_undefined<T>(f: impl FnOnce() -> T) -> T {
+    let before = PASSES_UNDEFINED.replace(true);
+    let out = f();
+    PASSES_UNDEFINED.set(before);
+    out
 }
 
 /// Maximum number of names kept in one trace.
@@ -197,6 +208,9 @@ impl ExprScope {
             // The error of the inner variable already contains the whole chain of variables.
             if Endless::is_in(&e) {
                 return Value::from(e);
+            }
+            if e.kind() == ErrorKind::UndefinedError && PASSES_UNDEFINED.get() {
+                return Value::UNDEFINED;
             }
             let message = format!("in variable `{name}`: {}", expr::explain(&e));
             Value::from(Error::new(e.kind(), message))
