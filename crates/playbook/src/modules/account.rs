@@ -212,8 +212,12 @@ fn predict_home(call: &mut ModuleCall, name: &str) -> Result<(), String> {
     let entry = call.ground.node.user(name).filter(|_| call.ground.node.predicted_state().is_some());
     let Some(entry) = entry.filter(|entry| entry.len() > 5) else { return Ok(()) };
     let home = Path::new(&entry[5]);
-    let has_parent = home.parent().is_some_and(|parent| call.ground.node.is_directory(parent));
-    if has_parent && call.ground.node.stat(home)?.is_none() {
+    // useradd also makes the directories above it.
+    let missing: Vec<&Path> = home.ancestors().skip(1).take_while(|dir| !call.ground.node.is_directory(dir)).collect();
+    for dir in missing.into_iter().rev() {
+        call.ground.node.make_directory(dir, Attributes { mode: Some(0o755), ..Attributes::default() })?;
+    }
+    if call.ground.node.stat(home)?.is_none() {
         let (uid, gid) = (entry[2].parse().ok(), entry[3].parse().ok());
         call.ground.node.make_directory(home, Attributes { mode: Some(0o755), uid, gid })?;
     }
@@ -235,7 +239,14 @@ fn finish(call: &mut ModuleCall, mut argv: Vec<String>, name: String) -> ModuleR
         let words: Vec<&str> = argv.iter().map(String::as_str).collect();
         let after = predict_entry(call, &argv[0], &argv[1..argv.len() - 2], &name);
         let user = call.task.module == "user";
-        let joined = predict_group_entries(call, &argv, &name);
+        let mut joined = predict_group_entries(call, &argv, &name);
+        // useradd makes a group with the name of the user.
+        if argv[0] == "useradd"
+            && !argv.iter().any(|word| word == "--gid")
+            && let Some(entry) = after.as_ref().filter(|_| call.ground.node.group(&name).is_none())
+        {
+            joined.push(vec![name.clone(), "x".into(), entry[3].clone(), String::new()]);
+        }
         let done = call.run_or_predict(&words, |would| {
             joined.into_iter().for_each(|group| would.set_group(&group[0].clone(), Some(group)));
             match user {

@@ -191,7 +191,7 @@ fn apt_outcome(what: &str, changed: bool, done: Finished) -> TaskOutcome {
         changed: changed && !failed,
         failed,
         msg: if failed {
-            failure_message(&format!("apt-get {what}"), &done)
+            missing_package(&done).unwrap_or_else(|| failure_message(&format!("apt-get {what}"), &done))
         } else {
             what.trim_end_matches(": ").to_owned()
         },
@@ -199,6 +199,13 @@ fn apt_outcome(what: &str, changed: bool, done: Finished) -> TaskOutcome {
         output: Some(done),
         ..TaskOutcome::default()
     }
+}
+
+/// The message about a package that no repository has. Playbooks compare the words of Ansible.
+fn missing_package(done: &Finished) -> Option<String> {
+    let mut lines = done.stdout.lines().chain(done.stderr.lines());
+    let name = lines.find_map(|line| line.strip_prefix("E: Unable to locate package "))?;
+    Some(format!("No package matching '{}' is available", name.trim()))
 }
 
 /// The `apt-get` command line with the flags for all options of the task.
@@ -259,7 +266,7 @@ fn change(call: &mut ModuleCall, base: &[String], verb: &[&str], names: &[String
     if !done.success() {
         // A real run may succeed where check mode fails, because an earlier task may update the
         // package lists or add a repository.
-        let message = failure_message("apt-get -s", &done);
+        let message = missing_package(&done).unwrap_or_else(|| failure_message("apt-get -s", &done));
         call.ground.node.note_missing(message.clone());
         return Err(message);
     }
@@ -434,7 +441,7 @@ fn cache_update_time() -> u64 {
 }
 
 /// Updates the package lists unless they are younger than `cache_valid_time`. Returns whether they
-/// were updated, or would be in check mode.
+/// have changed, or might change in check mode.
 pub(super) fn update_cache(call: &mut ModuleCall) -> Result<bool, String> {
     let valid = call.seconds("cache_valid_time", 0.0)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -444,10 +451,14 @@ pub(super) fn update_cache(call: &mut ModuleCall) -> Result<bool, String> {
     let lock = format!("DPkg::Lock::Timeout={}", call.seconds("lock_timeout", 60.0)?.as_secs());
     let retries = call.seconds("update_cache_retries", 5.0)?.as_secs().clamp(1, 100);
     let longest = call.seconds("update_cache_retry_max_delay", 12.0)?;
+    let before = cache_update_time();
     for attempt in 1.. {
         // After the update, packages may be available that the present lists do not contain. So
         // check mode cannot know what later tasks would find.
-        let done = call.run_or_predict(&["apt-get", "-q", "-o", &lock, "update"], |would| would.mark_unknown())?;
+        // By default, apt-get succeeds although a repository cannot be reached.
+        let strict = "APT::Update::Error-Mode=any";
+        let argv = ["apt-get", "-q", "-o", &lock, "-o", strict, "update"];
+        let done = call.run_or_predict(&argv, |would| would.mark_unknown())?;
         if done.success() {
             break;
         }
@@ -459,5 +470,5 @@ pub(super) fn update_cache(call: &mut ModuleCall) -> Result<bool, String> {
             return Err("cancelled".into());
         }
     }
-    Ok(true)
+    Ok(call.ground.node.is_check_mode() || cache_update_time() != before)
 }

@@ -224,7 +224,8 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
         }
         if exists(call, &full(&path))? == wanted {
             let how = if wanted { "exists" } else { "does not exist" };
-            let mut out = TaskOutcome { rc: Some(0), ..TaskOutcome::ok(format!("not run: {path} {how}")) };
+            let mut out =
+                TaskOutcome { rc: Some(0), ..TaskOutcome::ok(format!("Did not run command since '{path}' {how}")) };
             out.output = Some(Finished { stdout: format!("skipped, since {path} {how}"), ..Finished::default() });
             out.extra_keys.insert("cmd".into(), said);
             // If `creates` or `removes` makes the command unnecessary, Ansible reports a script as

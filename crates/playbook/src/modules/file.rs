@@ -45,7 +45,8 @@ pub fn file(call: &mut ModuleCall) -> ModuleResult {
         "hard" => hard(call, &path, now.as_ref()),
         "file" => match now {
             None => {
-                let message = format!("{} does not exist; set `state: touch` to create it", path.display());
+                let message =
+                    format!("file ({}) is absent, cannot continue; `state: touch` creates it", path.display());
                 Err(call.ground.node.note_missing(message))
             }
             Some(_) if call.args.contains_key("state") && call.ground.node.is_directory(&path) => {

@@ -44,25 +44,26 @@ pub fn sysctl(call: &mut ModuleCall) -> ModuleResult {
         }
         (true, None) => lines.push(format!("{name}={value}")),
     }
-    let mut out = match lines.iter().map(String::as_str).eq(text.lines()) {
-        true => TaskOutcome::default(),
-        false => write_file::update_file(call, &path, old, format!("{}\n", lines.join("\n")).into_bytes(), "sysctl")?,
-    };
     let (sets, reloads) = (call.flag("sysctl_set", false), call.flag("reload", true));
     let told = kernel_value(call, &name);
     // As in Ansible, a value that is only in the file is a change, which `reload` applies.
     let differs = present && (sets || reloads) && told.as_deref() != Some(value.as_str());
-    if differs {
-        out.changed = true;
-        out.attributes.push(AttributeChange::new(&name, told.unwrap_or_default(), value.clone()));
-    }
     let predicted = format!("sysctl {name}");
+    // A value that the kernel refuses is not written, because it would be refused at each boot.
     if differs && sets {
         let pair = format!("{name}={value}");
         let done = call.run_or_predict(&["sysctl", "-w", &pair], |would| would.set_text(&predicted, &value))?;
         if !done.success() && !call.flag("ignoreerrors", false) {
             return Err(failure_message("sysctl", &done));
         }
+    }
+    let mut out = match lines.iter().map(String::as_str).eq(text.lines()) {
+        true => TaskOutcome::default(),
+        false => write_file::update_file(call, &path, old, format!("{}\n", lines.join("\n")).into_bytes(), "sysctl")?,
+    };
+    if differs {
+        out.changed = true;
+        out.attributes.push(AttributeChange::new(&name, told.unwrap_or_default(), value.clone()));
     }
     if out.changed && reloads {
         let file = path.display().to_string();

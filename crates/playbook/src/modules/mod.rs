@@ -336,22 +336,13 @@ impl<'a> ModuleCall<'a, '_> {
 
     /// The path of a program: in PATH of the task, or in a directory for system programs.
     pub fn find_program(&self, name: &str) -> Result<String, String> {
-        let own = self.env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
-        let path = own.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
-        let dirs = path.split(':').filter(|dir| !dir.is_empty()).chain(["/sbin", "/usr/sbin", "/usr/local/sbin"]);
-        let is_program = |path: &PathBuf| {
-            let found = std::fs::metadata(path);
-            found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-        };
-        let found = dirs.map(|dir| Path::new(dir).join(name)).find(is_program);
-        found
-            .map(|path| path.display().to_string())
+        find_program(&self.env, name)
             .ok_or_else(|| self.ground.node.note_missing(format!("this node has no program `{name}`")))
     }
 
     /// Runs a program that changes the node, also in check mode. Its output lines are events.
     fn run_changing(&mut self, argv: &[&str], stdin: Option<Vec<u8>>) -> Result<Finished, String> {
-        let argv = argv.iter().map(|a| (*a).to_owned()).collect();
+        let argv = helper_command(&self.env, argv);
         self.run_spec(CommandSpec { argv, stdin, umask: Some(UMASK), ..CommandSpec::default() })
     }
 
@@ -370,6 +361,31 @@ impl<'a> ModuleCall<'a, '_> {
         let job = CommandSpec { env: self.env.clone(), timeout: self.time_left(), ..job };
         process::run(&job, self.cancel, &mut |_| {}).map_err(|e| spawn_failure(&e))
     }
+}
+
+/// The path of a program: in PATH of `env` or of this process, or in a directory for system
+/// programs, which PATH of a login user may lack.
+fn find_program(env: &[(String, String)], name: &str) -> Option<String> {
+    let own = env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
+    let path = own.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
+    let dirs = path.split(':').filter(|dir| !dir.is_empty()).chain(["/sbin", "/usr/sbin", "/usr/local/sbin"]);
+    let is_program = |path: &PathBuf| {
+        let found = std::fs::metadata(path);
+        found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    let found = dirs.map(|dir| Path::new(dir).join(name)).find(is_program);
+    found.map(|path| path.display().to_string())
+}
+
+/// The command line of a helper program, with the path of the program.
+fn helper_command(env: &[(String, String)], argv: &[&str]) -> Vec<String> {
+    let mut argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
+    if let Some(program) = argv.first_mut().filter(|program| !program.contains('/'))
+        && let Some(path) = find_program(env, program)
+    {
+        *program = path;
+    }
+    argv
 }
 
 /// The environment, deadline and cancellation of a task's helper programs.
@@ -392,7 +408,7 @@ impl Tool<'_> {
     /// Like `run`, with a text for the standard input of the program.
     pub fn feed(&self, argv: &[&str], stdin: Option<Vec<u8>>) -> Result<Finished, String> {
         let job = CommandSpec {
-            argv: argv.iter().map(|a| (*a).to_owned()).collect(),
+            argv: helper_command(&self.env, argv),
             env: self.env.clone(),
             stdin,
             timeout: time_until(self.deadline),

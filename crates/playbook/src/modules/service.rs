@@ -79,7 +79,12 @@ pub fn service(call: &mut ModuleCall) -> ModuleResult {
         if call.is_cleanup() && gone {
             return Ok(TaskOutcome::ok("the unit does not exist, as wanted"));
         }
-        return Err(call.ground.node.note_missing(format!("there is no unit `{}`", unit.name)));
+        // A unit that is not installed can be masked, so that it never starts.
+        if call.given_flag("masked") != Some(true) || state.is_some() || call.given_flag("enabled").is_some() {
+            // Playbooks compare the words of Ansible's message.
+            let message = format!("Could not find the requested service {}: host", unit.name);
+            return Err(call.ground.node.note_missing(message));
+        }
     }
     apply_masked(call, &mut unit)?;
     apply_enabled(call, &mut unit)?;

@@ -59,6 +59,20 @@ fn keys_of_a_user_that_the_run_would_create_are_predicted() {
 }
 
 #[test]
+fn the_group_and_the_home_of_a_user_that_the_run_would_create_are_predicted() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    let text = "
+    - {name: user, user: {name: remoor-test-new, system: true, home: '{{ dir }}/a/b/h'}}
+    - {name: owned, file: {path: '{{ dir }}/x', state: directory, owner: remoor-test-new, group: remoor-test-new}}
+    - {name: key, authorized_key: {user: remoor-test-new, key: ssh-ed25519 AAAA, path: '{{ dir }}/a/b/h/.ssh/authorized_keys'}}
+";
+    let ran = go(&tasks(d, text), &check_options(d)).assert_success();
+    assert_eq!(changed_tasks(&ran), ["user", "owned", "key"]);
+    assert!(tree(d).is_empty(), "{:?}", tree(d));
+}
+
+#[test]
 fn later_tasks_see_what_earlier_ones_would_make_and_nothing_is_written() {
     let dir = TempDir::new().unwrap();
     let d = &dir.path().canonicalize().unwrap();

@@ -295,5 +295,5 @@ fn units_are_asked_for_and_told_over_dbus() {
     let (_, why, _) = run("systemd: {name: bad, state: started}", false);
     assert_eq!(why, "start bad.service: the job ended as `failed`, result exit-code");
     let (_, why, _) = run("systemd: {name: none, state: started}", false);
-    assert_eq!(why, "there is no unit `none`");
+    assert_eq!(why, "Could not find the requested service none: host");
 }
