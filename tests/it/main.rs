@@ -24,6 +24,7 @@ mod managed;
 mod members;
 mod play;
 mod play_delegation;
+mod play_inventory;
 mod play_lookups;
 mod play_reboot;
 mod play_ssh;

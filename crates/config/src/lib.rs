@@ -24,7 +24,9 @@ mod validate;
 mod windows;
 
 pub use fleet::{Fleet, INVENTORY_FILE, MergedVars};
-pub use inventory::{AnsibleInventory, GroupEntry, HostEntry, Sources, extra_vars, load_inventory, load_sources};
+pub use inventory::{
+    AnsibleInventory, GroupEntry, HostEntry, InventoryChange, Sources, extra_vars, load_inventory, load_sources,
+};
 pub use load::{BYTES_MAX, FILES_MAX};
 pub use reader::FieldPosition;
 pub use schema::schema;

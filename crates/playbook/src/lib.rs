@@ -33,8 +33,9 @@ pub use compile::{
 pub use delegate::{
     ControllerFile, ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask,
     DelegationError, FetchAnswer, FetchRequest, FetchTarget, FileAnswer, HostValues, IncomingFile, LookupRequest,
-    OnceAnswer, OtherValues, PlannedLookup, RebootRequest, RequestLimits, RequestedTask, SENT_MAX, SharedValues,
-    TaskOccurrence, plan_delegated, plan_fetch, plan_lookup, read_request,
+    OnceAnswer, OtherValues, PlannedChange, PlannedLookup, RebootRequest, RequestLimits, RequestedTask, SENT_MAX,
+    SharedValues, TaskOccurrence, ValueOrigin, plan_delegated, plan_fetch, plan_inventory_change, plan_lookup,
+    read_request,
 };
 pub use facts::gather;
 pub use filters::{KnownAnswers, LookupAnswer, LookupCall, search_places, with_lookup_answers};

@@ -18,8 +18,8 @@ use remoor_model::Fault;
 use remoor_playbook::{
     ControllerFile, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer,
     FetchRequest, FileAnswer, IncomingFile, KnownAnswers, LookupAnswer, LookupRequest, OnceAnswer, Plan, RebootRequest,
-    RequestLimits, RequestedTask, SharedNames, Task, TaskOccurrence, plan_delegated, plan_fetch, plan_lookup,
-    read_request, with_lookup_answers,
+    RequestLimits, RequestedTask, SharedNames, Task, TaskOccurrence, plan_delegated, plan_fetch, plan_inventory_change,
+    plan_lookup, read_request, with_lookup_answers,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -192,6 +192,7 @@ impl<'h> ControllerService<'h> {
             ControllerRequest::Read(file) => Ok(self.open_file(file).await?.encode()),
             ControllerRequest::More => Ok(self.send_part(false).await?.encode()),
             ControllerRequest::Lookup(request) => Ok(self.lookup(*request).await?.encode()),
+            ControllerRequest::Inventory(request) => self.change_inventory(request).await,
             ControllerRequest::Reboot(request) => {
                 let why = self.note_reboot(request);
                 Ok(serde_json::to_vec(&why).unwrap_or_default())
@@ -210,9 +211,9 @@ impl<'h> ControllerService<'h> {
 
     /// The requested task. The error is the reason why the host may not request it yet.
     fn check_begun<'p>(&self, requested: RequestedTask<'p>) -> Result<&'p Task, String> {
-        match requested.play <= self.through.borrow().play {
+        match (self.plan.first_play()..=self.through.borrow().play).contains(&requested.play) {
             true => Ok(requested.task),
-            false => Err(format!("the task {} of a play that has not begun", requested.task.id)),
+            false => Err(format!("the task {} of a play that has not begun, or is over", requested.task.id)),
         }
     }
 
@@ -286,6 +287,21 @@ impl<'h> ControllerService<'h> {
         Ok(answer)
     }
 
+    /// Changes the inventory for later plays. The error is the reason why the request is not
+    /// allowed.
+    async fn change_inventory(&mut self, request: DelegatedRequest) -> Result<Vec<u8>, String> {
+        let changes = self.shared.changes.clone().ok_or("a change of the inventory, which its plan does not have")?;
+        let origin = changes.value_origin();
+        let planned = self.evaluate(move |plan, view| plan_inventory_change(plan, request, view, origin)).await?;
+        let change = match planned {
+            Ok(change) => change,
+            Err(e @ DelegationError::Forbidden(_)) => return Err(e.to_string()),
+            Err(e) => return Ok(e.answer()),
+        };
+        self.admit(&change.limits)?;
+        Ok(changes.add(self.host, &change))
+    }
+
     /// Notes that the host is about to be restarted, or is not any more. Some: the reason why it
     /// must not be restarted.
     fn note_reboot(&mut self, request: Option<RebootRequest>) -> Option<String> {
@@ -337,7 +353,7 @@ impl<'h> ControllerService<'h> {
     ) -> Result<T, String> {
         let (plan, connections) = (Arc::clone(&self.plan), Arc::clone(&self.shared.connections));
         let check = self.shared.order.check;
-        let Through { play: through, lost } = self.through.borrow().clone();
+        let Through { play: through, lost, .. } = self.through.borrow().clone();
         let (lost, answers) = (lost.into_iter().collect(), Arc::clone(&self.answers.known));
         let evaluated = tokio::task::spawn_blocking(move || {
             let host_vars = |name: &str| connections.variables_of(name);
@@ -496,7 +512,7 @@ mod tests {
             let refused = service.answer(request.to_string().as_bytes()).await.unwrap_err();
             assert!(refused.contains("has not begun"), "{request}: {refused}");
         }
-        play.through.send_replace(Through { play: 1, lost: Vec::new() });
+        play.through.send_replace(Through { play: 1, lost: Vec::new(), next: None });
         for request in [json!({"begin": 2}), json!("end"), json!({"turn": 3})] {
             service.answer(request.to_string().as_bytes()).await.unwrap();
         }

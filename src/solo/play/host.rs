@@ -4,6 +4,7 @@
 use super::connection::{ConnectionFinder, HostConnection, usual_state_dir};
 use super::delegate::ControllerService;
 use super::events::{FailureView, HostState, PlayRunEvent, PlayTaskView};
+use super::later_plays::{InventoryChanges, NextPlan};
 use super::lookups::PlayLookups;
 use super::prepare::Host;
 use super::recap::{Counted, Recap, RecapCounter};
@@ -35,6 +36,8 @@ pub(super) struct PlayContext {
     pub order: Arc<PlayOrder>,
     /// The connections to the hosts of the inventory, for delegated tasks.
     pub connections: Arc<ConnectionFinder>,
+    /// Changes of the inventory. None: no task changes it.
+    pub changes: Option<Arc<InventoryChanges>>,
     pub once: Arc<RunOnceResults>,
     pub limits: Arc<TaskLimits>,
     pub values: Arc<HostVariablesOfRun>,
@@ -99,36 +102,65 @@ async fn send_host_end(host: &Host, ended: &HostResult, begun: Instant, shared: 
 }
 
 async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Receiver<Through>) -> HostResult {
-    let plan = match rmp_serde::to_vec_named(&*host.plan) {
-        Ok(plan) => plan,
-        Err(e) => return HostResult::without_run(HostState::Failed, format!("the plan can't be sent: {e}")),
-    };
+    let name = host.name.clone();
     let mut ending = shared.ending.clone();
-    let opened = tokio::select! {
-        opened = open(&host.road, host.sudo, shared) => opened,
-        // Nothing runs on the host yet, so the host can be cancelled without loss.
-        _ = ending.wait_for(|ending| *ending != PlayStop::Not) => return HostResult::without_run(HostState::Cancelled, "not begun"),
-    };
-    let session = match opened {
-        Ok(session) => session,
-        Err(e) => return HostResult::without_run(HostState::Unreachable, unreachable(&e)),
-    };
     let mut heard = EventReader {
-        host: host.name.clone(),
+        host: name.clone(),
         shared: shared.clone(),
         tally: RecapCounter::default(),
         any: false,
         plan: Arc::clone(&host.plan),
         permit: HostPermit::default(),
     };
-    let (own, permit) = (Arc::clone(&host.plan), heard.permit.clone());
-    let mut delegated = ControllerService::new(&host.name, own, shared.clone(), through.clone(), permit);
-    let mut run = HostRun { heard: &mut heard, ending: &mut ending, through: &mut through, delegated: &mut delegated };
-    let reply = run.in_session(session, plan).await;
-    let reply = run.after_reboots(host, reply).await;
-    heard.permit.end_task();
-    delegated.close().await;
-    heard.end(reply)
+    let (mut host, mut from_play) = (host.clone(), 0);
+    loop {
+        if let Some(why) = &host.fault {
+            return heard.end_without_run(HostState::Failed, why.clone());
+        }
+        let plan = match rmp_serde::to_vec_named(&*host.plan) {
+            Ok(plan) => plan,
+            Err(e) => return heard.end_without_run(HostState::Failed, format!("the plan can't be sent: {e}")),
+        };
+        let opened = tokio::select! {
+            opened = open(&host.road, host.sudo, shared) => opened,
+            // Nothing runs on the host now, so the host can be cancelled without loss.
+            _ = ending.wait_for(|ending| *ending != PlayStop::Not) => {
+                let when = if heard.any { "stopped before its next play" } else { "not begun" };
+                return heard.end_without_run(HostState::Cancelled, when);
+            }
+        };
+        let session = match opened {
+            Ok(session) => session,
+            Err(e) => return heard.end_without_run(HostState::Unreachable, unreachable(&e)),
+        };
+        let (own, permit) = (Arc::clone(&host.plan), heard.permit.clone());
+        let mut delegated = ControllerService::new(&name, own, shared.clone(), through.clone(), permit);
+        let (heard_of, ending_of) = (&mut heard, &mut ending);
+        let mut run = HostRun { heard: heard_of, ending: ending_of, through: &mut through, delegated: &mut delegated };
+        let reply = run.in_session(session, plan).await;
+        let reply = run.after_reboots(&host, reply).await;
+        heard.permit.end_task();
+        delegated.close().await;
+        let Some((next, checkpoint)) = next_plan(&reply, from_play, &through) else { return heard.end(reply) };
+        // Each later play of a continued plan may refer to layers of the plan before.
+        let continued = Plan::clone(&next.host.plan).continue_from(next.from_play, &host.plan, checkpoint);
+        (host, from_play) = (Host { plan: Arc::new(continued), ..next.host.clone() }, next.from_play);
+        heard.plan = Arc::clone(&host.plan);
+        shared.connections = Arc::clone(&next.connections);
+    }
+}
+
+/// The plan with which the host continues after this end of a session, and the checkpoint.
+/// `from_play`: the play at which the present plan began.
+fn next_plan(
+    reply: &Result<Reply, SshError>,
+    from_play: u32,
+    through: &watch::Receiver<Through>,
+) -> Option<(Arc<NextPlan>, String)> {
+    let Ok(Reply::RunEnd(end)) = reply else { return None };
+    let checkpoint = end.get("checkpoint")?.as_str()?.to_owned();
+    let next = through.borrow().next.clone().filter(|next| next.from_play > from_play)?;
+    Some((next, checkpoint))
 }
 
 /// The run on one host, over all its sessions.
@@ -142,7 +174,7 @@ pub(super) struct HostRun<'r, 'h> {
 impl HostRun<'_, '_> {
     /// Runs a plan in a new session, and closes the session.
     pub async fn in_session(&mut self, mut session: Session, plan: Vec<u8>) -> Result<Reply, SshError> {
-        let Through { play, lost } = self.through.borrow_and_update().clone();
+        let Through { play, lost, .. } = self.through.borrow_and_update().clone();
         let order = (*self.heard.shared.order).clone();
         let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..order });
         let reply = run_order(&mut session, order, self.heard, self.ending, self.through, self.delegated).await;
@@ -177,7 +209,12 @@ pub(super) async fn open(road: &HostConnection, sudo: bool, shared: &PlayContext
             program.extend(["--state-dir".into(), state_dir.into()]);
             start_local(&program).await
         }
-        (HostConnection::Ssh(target), Ok(Some(remote))) => remote.open(target).await,
+        (HostConnection::Ssh(target), Ok(Some(remote))) => {
+            if let Some(changes) = &shared.changes {
+                changes.note_remote();
+            }
+            remote.open(target).await
+        }
         (HostConnection::Ssh(_), Err(e)) => Err(e.clone()),
         (HostConnection::Ssh(_), Ok(None)) => Err(SshError::Local("no place for control sockets".to_owned())),
     }
@@ -240,8 +277,12 @@ async fn forward_changes(
     loop {
         tokio::select! {
             Ok(()) = through.changed() => {
-                let Through { play, lost } = through.borrow_and_update().clone();
-                canceller.go(play, lost).await;
+                let Through { play, lost, next } = through.borrow_and_update().clone();
+                match next {
+                    // The run waits before its next play, and ends with a checkpoint.
+                    Some(_) => canceller.cancel(false).await,
+                    None => canceller.go(play, lost).await,
+                }
             }
             Ok(()) = ending.changed() => {
                 let now = *ending.borrow_and_update();
@@ -364,6 +405,13 @@ impl EventReader {
         PlayRunEvent::Task(task)
     }
 
+    /// The result after an error outside of a session.
+    fn end_without_run(&mut self, state: HostState, message: impl Into<String>) -> HostResult {
+        let mut recap = self.tally.recap(state == HostState::Failed, 0, 0);
+        recap.unreachable += u32::from(state == HostState::Unreachable);
+        HostResult { recap, ..HostResult::without_run(state, message) }
+    }
+
     fn end(mut self, reply: Result<Reply, SshError>) -> HostResult {
         match reply {
             Ok(Reply::RunEnd(end)) => self.end_of_run(&end),
@@ -473,7 +521,7 @@ mod tests {
         let stop = async {
             assert!(matches!(play.events.recv().await, Some(PlayRunEvent::TaskStart { .. })));
             for next in 1..10 {
-                play.through.send_replace(Through { play: next, lost: Vec::new() });
+                play.through.send_replace(Through { play: next, lost: Vec::new(), next: None });
                 let_others_run().await;
             }
             for stop in [PlayStop::AfterTask, PlayStop::Now, PlayStop::GiveUp] {

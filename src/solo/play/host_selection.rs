@@ -13,6 +13,9 @@ use std::io::Read;
 /// Maximum size of a file for `--limit @FILE`, in bytes.
 const LIMIT_FILE_MAX: u64 = 1 << 20;
 
+/// The message for a name in `hosts` that the inventory does not have.
+pub(super) const UNKNOWN_NAME: &str = "no host or group is called";
+
 /// The names of the inventory's hosts and groups, restricted by `--limit`.
 pub(super) struct HostSelection {
     pub hosts: InventoryNames,
@@ -58,7 +61,7 @@ impl HostSelection {
                 Err(why) => faults.push(Fault::error(&place.file, place.line, 1, format!("`hosts`: {why}"))),
                 Ok(selected) => {
                     for pattern in selected.unknown {
-                        let message = format!("`hosts`: no host or group is called `{pattern}`");
+                        let message = format!("`hosts`: {UNKNOWN_NAME} `{pattern}`");
                         warnings.push(Fault::warn(&place.file, place.line, 1, message));
                     }
                     plays.push((play, selected.hosts));

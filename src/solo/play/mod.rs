@@ -15,6 +15,7 @@ mod files;
 mod host;
 mod host_selection;
 mod host_variables;
+mod later_plays;
 mod lint;
 mod lookups;
 mod prepare;

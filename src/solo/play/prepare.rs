@@ -5,17 +5,18 @@ use super::connection::{ConnectionFinder, HostConnection};
 use super::files::{self, Files};
 use super::host_selection::HostSelection;
 use super::host_variables::HostVariables;
+use super::later_plays::{self, InventoryChanges};
 use super::sent_files::FilesHere;
 use super::{PlayRequest, Prompter};
 use crate::module_packer;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
 use remoor_playbook::{
-    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlayKeys, PromptAnswers, PromptHash, SPECIAL_TAGS,
-    SharedNames, VarsPrompt, VaultAccess,
+    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlanSecrets, PlayKeys, PromptAnswers, PromptHash,
+    SPECIAL_TAGS, SharedNames, VarsPrompt, VaultAccess,
 };
 use serde_json::{Map, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,22 +43,48 @@ pub struct PreparedPlay {
     shown_root: PathBuf,
     /// The absolute path of this directory.
     pub(super) root: PathBuf,
+    /// The values of `vars_prompt`.
+    pub(super) prompted: PromptAnswers,
+    /// Set if a task changes the inventory for later plays.
+    pub(super) changes: Option<Arc<InventoryChanges>>,
 }
 
 /// One host with its plan.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Host {
     pub name: String,
     pub road: HostConnection,
     pub plan: Arc<Plan>,
     /// Whether sudo is needed: the plan needs root, and the login is not known to be root.
     pub sudo: bool,
+    /// Why the host fails when its next play begins.
+    pub fault: Option<String>,
+}
+
+/// By host: the faults in its plan.
+type HostFaults = BTreeMap<String, BTreeSet<Fault>>;
+
+impl Host {
+    fn with_fault(name: String, faults: &BTreeSet<Fault>) -> Self {
+        let first = faults.iter().find(|fault| !fault.warning).map(ToString::to_string).unwrap_or_default();
+        let first = first.lines().next().unwrap_or_default();
+        let fault = Some(format!("with the changed inventory: {first}"));
+        Self { name, road: HostConnection::Local { named: None }, plan: Arc::default(), sudo: false, fault }
+    }
 }
 
 /// Reads and compiles everything, and runs executable inventories. An error contains all faults and
 /// warnings; no host was changed.
 pub fn prepare(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
-    prepare_with_sources(request).map(|(prepared, _, _)| prepared)
+    let (mut prepared, files, sources) = prepare_with_sources(request)?;
+    if let Some(first) = prepared.first_inventory_change() {
+        let (request, prompted) = (prepared.request.clone(), prepared.prompted.clone());
+        let found = later_plays::check_added_hosts(&prepared, &files, &sources, first)?;
+        prepared.warnings.extend(found);
+        prepared.let_hosts_wait(&files, &PlanSecrets::default());
+        prepared.changes = Some(Arc::new(InventoryChanges::new(request, files, sources, prompted)));
+    }
+    Ok(prepared)
 }
 
 /// Like `prepare`, and also returns the files and the inventory that the plans were made from.
@@ -67,15 +94,38 @@ pub(in crate::solo) fn prepare_with_sources(
     let files = files::read(&request.playbook, request.root.as_deref())?;
     let sources = sources(&request, &files)?;
     let mut warnings: BTreeSet<Fault> = sources.inventory.warnings.iter().cloned().collect();
-    let (mut faults, mut refused) = (BTreeSet::new(), BTreeSet::new());
-    let (contexts, mut roads) = (
-        HostVariables::new(&sources, &files, &request),
-        ConnectionFinder::new(&sources.inventory, &request.extra, &request.login, &request.vault),
-    );
-    let chosen = HostSelection::new(&request, &sources)?;
     let vault = VaultAccess { vault: &request.vault, may_stay_encrypted: request.may_stay_encrypted };
     let prompted = ask_prompts(&request, &files, vault, &mut warnings)?;
-    let keys = playbook::outline(&files.set, &files.playbook, &request.extra, &prompted, Some(vault));
+    let input = CompileInput { files: &files, sources: &sources, prompted: &prompted, from_play: 0 };
+    let prepared = compile_plays(request, &input, warnings)?;
+    Ok((prepared, files, sources))
+}
+
+/// From what plays are compiled.
+pub(super) struct CompileInput<'a> {
+    pub files: &'a Files,
+    pub sources: &'a Sources,
+    /// The values of `vars_prompt`.
+    pub prompted: &'a PromptAnswers,
+    /// The next play. If it is not 0, the run has begun. Then only the host with a fault fails.
+    pub from_play: u32,
+}
+
+/// Compiles the plays for the hosts of an inventory.
+pub(super) fn compile_plays(
+    request: PlayRequest,
+    input: &CompileInput,
+    mut warnings: BTreeSet<Fault>,
+) -> Result<PreparedPlay, Vec<Fault>> {
+    let CompileInput { files, sources, prompted, from_play } = *input;
+    let (mut faults, mut refused) = (HostFaults::new(), BTreeSet::new());
+    let (contexts, mut roads) = (
+        HostVariables::new(sources, files, &request),
+        ConnectionFinder::new(&sources.inventory, &request.extra, &request.login, &request.vault),
+    );
+    let chosen = HostSelection::new(&request, sources)?;
+    let vault = VaultAccess { vault: &request.vault, may_stay_encrypted: request.may_stay_encrypted };
+    let keys = playbook::outline(&files.set, &files.playbook, &request.extra, prompted, Some(vault));
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.with_shown_path(fault)).collect::<Vec<_>>();
     let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
     let at_host = plays.iter().filter(|(keys, _)| !keys.local).flat_map(|(_, hosts)| hosts);
@@ -85,13 +135,13 @@ pub(in crate::solo) fn prepare_with_sources(
     let mut compiled_hosts = Vec::new();
     let mut tags = BTreeSet::new();
     let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
-    let here = FilesHere::new(Path::new(&root), &files);
+    let here = FilesHere::new(Path::new(&root), files);
     let modules = module_packer::modules_of_directory(Path::new(&root), request.modules);
     for name in &chosen.hosts_of_plays(&plays) {
         let context = contexts.context(name);
         let unopened = sources.inventory.unopened_of(name);
         if !unopened.is_empty() && !request.may_stay_encrypted {
-            faults.extend(unopened);
+            faults.entry(name.clone()).or_default().extend(unopened);
             continue;
         }
         let options = CompileOptions {
@@ -113,7 +163,8 @@ pub(in crate::solo) fn prepare_with_sources(
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
             Ok(compiled) => compiled,
             Err(more) => {
-                faults.extend(more.into_iter().map(|fault| files.with_shown_path(fault)));
+                let more = more.into_iter().map(|fault| files.with_shown_path(fault));
+                faults.entry(name.clone()).or_default().extend(more);
                 continue;
             }
         };
@@ -130,15 +181,20 @@ pub(in crate::solo) fn prepare_with_sources(
         warnings.extend(unopened.into_iter().map(|fault| Fault { warning: true, ..fault }));
         compiled_hosts.push(CompiledHost { name: name.clone(), plan, names, encrypted });
     }
-    let hosts = review_hosts(compiled_hosts, &files, &roads, &mut faults, &mut warnings);
+    let mut hosts = review_hosts(compiled_hosts, (files, from_play), &roads, &mut faults, &mut warnings);
+    if from_play > 0 {
+        hosts.extend(std::mem::take(&mut faults).into_iter().map(|(name, faults)| Host::with_fault(name, &faults)));
+    }
+    let mut faults: BTreeSet<Fault> = faults.into_values().flatten().collect();
     if faults.is_empty() && hosts.is_empty() {
-        faults.insert(no_host_fault(&request, &sources));
+        faults.insert(no_host_fault(&request, sources));
     }
     match request.strict {
         true => faults.extend(refused.into_iter().map(|fault| Fault { warning: false, ..fault })),
         false => warnings.extend(refused),
     }
-    warnings.extend(shown(unknown));
+    let change = hosts.iter().filter_map(|host| host.plan.inventory_change_from(0)).min();
+    warnings.extend(shown(later_plays::explain_unknown(unknown, &plays, change)));
     warnings.extend(no_such_tag("--tags", &request.tags, &tags));
     warnings.extend(no_such_tag("--skip-tags", &request.skip_tags, &tags));
     if !faults.is_empty() {
@@ -150,11 +206,8 @@ pub(in crate::solo) fn prepare_with_sources(
     let connections = Arc::new(roads);
     let warnings = playbook::merge_refusal_notes(warnings.into_iter().collect());
     let shown_root = files.root.clone();
-    Ok((
-        PreparedPlay { request, playbook, hosts, plays, warnings, connections, shown_root, root: root.into() },
-        files,
-        sources,
-    ))
+    let (root, changes, prompted) = (root.into(), None, prompted.clone());
+    Ok(PreparedPlay { request, playbook, hosts, plays, warnings, connections, shown_root, root, prompted, changes })
 }
 
 /// Asks for the variables of `vars_prompt`. Without a terminal they have their defaults, as in
@@ -224,13 +277,21 @@ fn sources(request: &PlayRequest, files: &Files) -> Result<Sources, Vec<Fault>> 
     let beside = beside.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
     let mut sources = config::load_sources(&request.inventory, beside)?;
     sources.inventory.open_files(&request.vault);
-    if request.inventory.is_empty() {
-        let vars = [("ansible_connection".to_owned(), json!("local"))].into_iter().collect();
-        let host = HostEntry { groups: vec!["ungrouped".to_owned()], vars, ..HostEntry::default() };
-        sources.inventory.hosts.insert(LOCALHOST.to_owned(), host);
+    add_this_machine(request, &mut sources);
+    Ok(sources)
+}
+
+/// Adds this machine to the inventory if the command line names no inventory.
+pub(super) fn add_this_machine(request: &PlayRequest, sources: &mut Sources) {
+    if !request.inventory.is_empty() {
+        return;
+    }
+    let own = || HostEntry { groups: vec!["ungrouped".to_owned()], ..HostEntry::default() };
+    let host = sources.inventory.hosts.entry(LOCALHOST.to_owned()).or_insert_with(own);
+    host.vars.entry("ansible_connection").or_insert(json!("local"));
+    if !sources.order.iter().any(|name| name == LOCALHOST) {
         sources.order.push(LOCALHOST.to_owned());
     }
-    Ok(sources)
 }
 
 /// The plan of a host before its review.
@@ -246,31 +307,41 @@ struct CompiledHost {
 /// Reviews the plans and finds the connections. Returns the hosts without faults.
 fn review_hosts(
     mut compiled: Vec<CompiledHost>,
-    files: &Files,
+    (files, from_play): (&Files, u32),
     roads: &ConnectionFinder,
-    faults: &mut BTreeSet<Fault>,
+    faults: &mut HostFaults,
     warnings: &mut BTreeSet<Fault>,
 ) -> Vec<Host> {
     set_shared_names(&mut compiled);
     let mut hosts = Vec::new();
+    // Plays after the next change may read hosts and groups that do not exist yet. They are
+    // compiled again after the change.
+    let last = compiled.iter().filter_map(|host| host.plan.inventory_change_from(from_play)).min();
     for CompiledHost { name, plan, names, encrypted } in compiled {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
+        let reviewed = last.map(|last| {
+            let plays = plan.plays.iter().filter(|play| play.index <= last).cloned().collect();
+            Plan { plays, ..plan.clone() }
+        });
+        let (_, found) = playbook::review(reviewed.as_ref().unwrap_or(&plan), &Map::new(), &files.set, &names);
         let found = playbook::downgrade_undefined(found, &encrypted);
         let (doubts, wrong): (Vec<_>, Vec<_>) =
             found.into_iter().map(|fault| files.with_shown_path(fault)).partition(|fault| fault.warning);
         warnings.extend(doubts);
         if !wrong.is_empty() {
-            faults.extend(wrong);
+            faults.entry(name).or_default().extend(wrong);
             continue;
         }
         match connection_for(&plan, &name, roads) {
             Ok((road, more)) => {
                 warnings.extend(more);
                 let sudo = plan.needs_root() && road.is_root() != Some(true);
-                hosts.push(Host { name, road, plan: Arc::new(plan), sudo });
+                hosts.push(Host { name, road, plan: Arc::new(plan), sudo, fault: None });
             }
-            Err(more) => faults.extend(more.into_iter().map(|fault| files.with_shown_path(fault))),
+            Err(more) => {
+                let more = more.into_iter().map(|fault| files.with_shown_path(fault));
+                faults.entry(name).or_default().extend(more);
+            }
         }
     }
     hosts
@@ -345,6 +416,26 @@ fn no_host_fault(request: &PlayRequest, sources: &Sources) -> Fault {
 }
 
 impl PreparedPlay {
+    /// The index of the first play with a task that changes the inventory.
+    fn first_inventory_change(&self) -> Option<u32> {
+        self.hosts.iter().filter_map(|host| host.plan.inventory_change_from(0)).min()
+    }
+
+    /// Lets the hosts wait after their last plays, because a changed inventory may have further
+    /// plays for them. Later plays may read all variables of these hosts. `secrets`: texts that
+    /// variables of added hosts contain.
+    pub(super) fn let_hosts_wait(&mut self, files: &Files, secrets: &PlanSecrets) {
+        let reads = files.contains_word("hostvars");
+        for host in &mut self.hosts {
+            let plan = Arc::make_mut(&mut host.plan);
+            plan.wait_for_inventory();
+            plan.secrets.add_all(secrets);
+            if reads {
+                plan.shares = Some(SharedNames::allow_all());
+            }
+        }
+    }
+
     /// The names of the hosts of all plays.
     pub fn hosts(&self) -> Vec<String> {
         self.hosts.iter().map(|host| host.name.clone()).collect()

@@ -80,6 +80,7 @@ impl HostRun<'_, '_> {
             checkpoint: request.checkpoint.clone(),
             elapsed: reboot.begun.elapsed().as_secs(),
             expired: left.is_zero(),
+            replaced: None,
         };
         let mut road = host.road.clone();
         if let (HostConnection::Ssh(target), Some(limit)) = (&mut road, request.connect_timeout.filter(|s| *s > 0)) {

@@ -5,8 +5,10 @@
 //! begin the next play together with it. A problem of one host does not affect the others unless
 //! the play says so.
 
+use super::connection::ConnectionFinder;
 use super::events::{HostState, PlayRunEvent, PlaySummary};
 use super::host::{self, HostResult, PlayContext};
+use super::later_plays::NextPlan;
 use super::lookups::PlayLookups;
 use super::prepare::{Host, PreparedPlay};
 use super::recap::Recap;
@@ -14,6 +16,7 @@ use super::sockets::ControlSocketDir;
 use remoor_exec::STATE_DIR;
 use remoor_exec::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use remoor_exec::wire::PlayOrder;
+use remoor_model::Fault;
 use remoor_playbook::{BatchVerdict, HostEnd, PlayKeys, Schedule};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -87,6 +90,8 @@ pub(super) struct Through {
     pub play: u32,
     /// Hosts that failed or were unreachable before this play.
     pub lost: Vec<String>,
+    /// The plan with which the host continues, if the inventory has changed.
+    pub next: Option<Arc<NextPlan>>,
 }
 
 /// A message from the task that runs one host to the loop over all hosts.
@@ -122,9 +127,21 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
     let connections = Arc::clone(&prepared.connections);
     let (once, limits, values) = (Arc::default(), Arc::default(), Arc::default());
     let lookups = PlayLookups::new(prepared.root.clone(), Arc::clone(&request.vault), request.modules);
-    let lookups = Arc::new(lookups);
-    let shared =
-        PlayContext { remote, order, connections, once, limits, values, lookups, diff, ending, tell, progress };
+    let (lookups, changes) = (Arc::new(lookups), prepared.changes.clone());
+    let shared = PlayContext {
+        remote,
+        order,
+        connections,
+        changes,
+        once,
+        limits,
+        values,
+        lookups,
+        diff,
+        ending,
+        tell,
+        progress,
+    };
     shared
         .send(PlayRunEvent::RunStart {
             playbook: request.playbook.display().to_string(),
@@ -135,7 +152,7 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
         })
         .await;
     // A single host has no other host to wait for between two plays.
-    let alone = prepared.hosts.len() == 1;
+    let alone = prepared.hosts.len() == 1 && prepared.changes.is_none();
     let waiting = prepared.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
     let mut hosts = Loop {
         shared: shared.clone(),
@@ -150,7 +167,7 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
         news,
         summary: PlaySummary::default(),
     };
-    hosts.plays(&prepared.plays).await;
+    hosts.plays(prepared.plays.into()).await;
     let mut summary = hosts.end().await;
     summary.interrupted = control.was_urged();
     summary.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -160,8 +177,23 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
 
 struct RunningHost {
     through: watch::Sender<Through>,
-    /// The last play in the plan of the host.
+    /// The last play of the host.
     last: u32,
+    /// The host with the plan that it runs.
+    host: Host,
+    /// The host with the plan with which it continues when its next play begins.
+    next: Option<Host>,
+}
+
+impl RunningHost {
+    /// Lets the host begin the play `play`, if necessary with its new plan.
+    fn allow(&mut self, play: u32, lost: Vec<String>, connections: &Arc<ConnectionFinder>) {
+        let next = self.next.take().map(|host| {
+            self.host = host.clone();
+            Arc::new(NextPlan { host, connections: Arc::clone(connections), from_play: play })
+        });
+        self.through.send_replace(Through { play, lost, next });
+    }
 }
 
 struct Loop {
@@ -182,13 +214,13 @@ struct Loop {
 }
 
 impl Loop {
-    async fn plays(&mut self, plays: &[(PlayKeys, Vec<String>)]) {
+    async fn plays(&mut self, mut plays: VecDeque<(PlayKeys, Vec<String>)>) {
         let mut lost = BTreeSet::new();
-        for (keys, hosts) in plays {
+        while let Some((keys, hosts)) = plays.pop_front() {
             // A host that has ended, in any way, does not run the later plays.
             lost.extend(self.summary.states.keys().cloned());
             self.forgiving = keys.ignore_unreachable;
-            let mut schedule = Schedule::new(keys, hosts.clone(), &lost);
+            let mut schedule = Schedule::new(&keys, hosts, &lost);
             let batches: Vec<Vec<String>> =
                 schedule.batches().iter().map(|batch| batch.iter().map(|host| (*host).to_owned()).collect()).collect();
             self.shared
@@ -201,7 +233,52 @@ impl Loop {
                 }
             }
             lost = schedule.lost_hosts();
+            if let Some(later) = self.compile_later_plays(keys.index + 1).await {
+                plays = later.into_iter().filter(|(later, _)| later.index > keys.index).collect();
+            }
         }
+    }
+
+    /// Compiles the plays again if a task has changed the inventory. Hosts that have begun get
+    /// their new plans when their next plays begin. Returns all plays. None: nothing has changed,
+    /// or the run ends.
+    async fn compile_later_plays(&mut self, from_play: u32) -> Option<Vec<(PlayKeys, Vec<String>)>> {
+        let changes = Arc::clone(self.shared.changes.as_ref()?);
+        let compiled = tokio::task::spawn_blocking(move || changes.compile(from_play)).await;
+        let prepared = compiled.unwrap_or_else(|e| Some(Err(vec![Fault::error("inventory", 0, 0, e.to_string())])))?;
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(faults) => {
+                let why = faults.iter().find(|fault| !fault.warning).map(ToString::to_string).unwrap_or_default();
+                self.summary.stopped.get_or_insert(format!("the changed inventory cannot be used: {why}"));
+                self.control.stop();
+                return None;
+            }
+        };
+        self.shared.connections = Arc::clone(&prepared.connections);
+        let mut hosts: BTreeMap<String, Host> =
+            prepared.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
+        for (name, running) in &mut self.running {
+            let next = hosts.remove(name).unwrap_or_else(|| {
+                // The later plays do not select the host any more.
+                let mut host = running.host.clone();
+                let plan = Arc::make_mut(&mut host.plan);
+                plan.plays.retain(|play| play.index < from_play);
+                plan.wait_for_inventory();
+                host
+            });
+            running.last = if next.fault.is_some() { u32::MAX } else { next.plan.last_play() };
+            running.next = Some(next);
+        }
+        for host in hosts.values_mut() {
+            Arc::make_mut(&mut host.plan).plays.retain(|play| play.index >= from_play);
+        }
+        let is_new = |name: &String, host: &Host| {
+            !self.summary.states.contains_key(name) && (host.fault.is_some() || host.plan.last_play() >= from_play)
+        };
+        hosts.retain(|name, host| is_new(name, host));
+        self.waiting = hosts;
+        Some(prepared.plays)
     }
 
     /// Runs one batch of a play until its last host has ended.
@@ -241,15 +318,16 @@ impl Loop {
         let ended = self.summary.states.iter();
         let lost = ended.filter(|(_, state)| !matches!(state, HostState::Done | HostState::Cancelled));
         let lost = lost.map(|(name, _)| name.clone()).collect();
-        let through = Through { play: if self.alone { u32::MAX } else { play }, lost };
-        if let Some(running) = self.running.get(name) {
-            running.through.send_replace(through);
+        let connections = &self.shared.connections;
+        if let Some(running) = self.running.get_mut(name) {
+            running.allow(play, lost, connections);
         } else if let Some(host) = self.waiting.remove(name) {
-            let (sender, receiver) = watch::channel(through);
-            let last = host.plan.plays.last().map_or(0, |play| play.index);
-            let task = self.tasks.spawn(host::play(host, self.shared.clone(), receiver));
+            let play = if self.alone { u32::MAX } else { play };
+            let (sender, receiver) = watch::channel(Through { play, lost, next: None });
+            let last = host.plan.last_play();
+            let task = self.tasks.spawn(host::play(host.clone(), self.shared.clone(), receiver));
             self.names.insert(task.id(), name.to_owned());
-            self.running.insert(name.to_owned(), RunningHost { through: sender, last });
+            self.running.insert(name.to_owned(), RunningHost { through: sender, last, host, next: None });
         }
     }
 
@@ -303,6 +381,14 @@ impl Loop {
 
     /// Waits for the hosts that still run, and reports the hosts that were never started.
     async fn end(mut self) -> PlaySummary {
+        for running in self.running.values_mut().filter(|_| self.shared.changes.is_some()) {
+            let Through { play, lost, .. } = running.through.borrow().clone();
+            // The host has no further play, and waits for the end of the run.
+            if running.last <= play {
+                running.next = running.next.take().filter(|_| running.host.plan.last_play() > play);
+                running.allow(u32::MAX, lost, &self.shared.connections);
+            }
+        }
         // Running hosts end on their own. A host that waits for its next play would wait forever,
         // so it is stopped.
         if self.running.values().any(|running| running.last > running.through.borrow().play) {
@@ -320,7 +406,7 @@ impl Loop {
 /// The SSH client, or None if no host needs one. The directory contains control sockets and is
 /// removed after the run.
 fn remote(prepared: &PreparedPlay) -> Result<(Option<Arc<Remote>>, Option<ControlSocketDir>), SshError> {
-    if prepared.is_local() && !prepared.delegates() {
+    if prepared.is_local() && !prepared.delegates() && prepared.changes.is_none() {
         return Ok((None, None));
     }
     let local = |e: std::io::Error| SshError::Local(e.to_string());

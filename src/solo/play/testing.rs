@@ -55,12 +55,13 @@ impl TestPlay {
             remote: Ok(None),
             order: Arc::new(order),
             connections: Arc::clone(&prepared.connections),
+            changes: prepared.changes.clone(),
             diff: false,
             ending: ending.subscribe(),
             tell,
             progress: sender,
         };
-        let through = watch::Sender::new(Through { play: 0, lost: Vec::new() });
+        let through = watch::Sender::new(Through { play: 0, lost: Vec::new(), next: None });
         Self { _dir: dir, prepared, shared, ending, through, events, progress }
     }
 

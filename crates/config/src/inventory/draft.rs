@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type VarsWithOrigins = BTreeMap<String, (Value, String)>;
 
 /// The variables of one file of `group_vars` or `host_vars`.
+#[derive(Debug, Clone, PartialEq)]
 pub enum FileVars {
     Plain(VarsWithOrigins),
     /// A wholly encrypted file, by its name.
@@ -22,7 +23,7 @@ pub enum FileVars {
 }
 
 /// Groups, hosts and faults collected from all sources so far.
-#[derive(Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Draft {
     pub groups: BTreeMap<String, DraftGroup>,
     pub hosts: BTreeMap<String, DraftHost>,
@@ -37,7 +38,7 @@ pub struct Draft {
 }
 
 /// A position in a source; line 0 is the whole source.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SourcePosition {
     pub file: String,
     pub line: u32,
@@ -55,7 +56,7 @@ impl SourcePosition {
 }
 
 /// A group of the draft.
-#[derive(Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct DraftGroup {
     pub hosts: BTreeSet<String>,
     /// Child groups, each with the position of its declaration. A fault about a cycle of groups
@@ -72,7 +73,7 @@ pub struct DraftGroup {
 }
 
 /// A host of the draft.
-#[derive(Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct DraftHost {
     pub vars: VarsWithOrigins,
     /// Variables from `host_vars`, in ascending order of precedence.

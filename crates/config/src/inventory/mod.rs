@@ -11,6 +11,7 @@ mod draft;
 mod encrypted;
 mod extra;
 mod ini;
+mod inventory_change;
 mod list;
 mod literal;
 mod pattern;
@@ -22,6 +23,7 @@ mod vars_files;
 mod yaml;
 
 pub use extra::extra_vars;
+pub use inventory_change::InventoryChange;
 pub(super) use shell_words::split as split_words;
 pub(super) use sources::load_below;
 pub use sources::{Sources, load_sources};

@@ -2,6 +2,7 @@
 //! and lists of hosts with a comma. Also reads the variables next to a playbook.
 
 use super::draft::{Draft, SourcePosition};
+use super::inventory_change::InventoryChange;
 use super::vars_files::VarsLocation;
 use super::{AnsibleInventory, pattern, source, vars_files};
 use remoor_model::Fault;
@@ -14,6 +15,39 @@ pub struct Sources {
     pub inventory: AnsibleInventory,
     /// Host names in the order of the sources. A play uses its hosts in this order.
     pub order: Vec<String>,
+    /// From this, `read_again` makes the inventory.
+    content: SourceContent,
+}
+
+/// Everything that `load_sources` has read, except `group_vars` and `host_vars`.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct SourceContent {
+    draft: Draft,
+    /// The directories with `group_vars` and `host_vars`.
+    bases: Vec<PathBuf>,
+    playbooks: Option<PathBuf>,
+}
+
+impl Sources {
+    /// Adds a change to the content. Returns whether the content did not have it. The inventory
+    /// stays as it is until `read_again`. Err: why the change is not possible; nothing was added.
+    pub fn add(&mut self, change: &InventoryChange) -> Result<bool, String> {
+        self.content.draft.add_change(change)
+    }
+
+    /// The inventory with all changes. Reads `group_vars` and `host_vars` again, because new hosts
+    /// and groups may have such files. Runs no executables.
+    pub fn read_again(&self) -> Result<Self, Vec<Fault>> {
+        Self::resolve(Path::new(""), self.content.clone())
+    }
+
+    /// Reads the files of variables of the content.
+    fn resolve(root: &Path, content: SourceContent) -> Result<Self, Vec<Fault>> {
+        let mut draft = content.draft.clone();
+        read_variables(root, &content.bases, content.playbooks.as_deref(), &mut draft);
+        let order = std::mem::take(&mut draft.host_order);
+        Ok(Self { inventory: draft.resolve()?, order, content })
+    }
 }
 
 /// Reads `sources` into one inventory; a later source overrides an earlier one. The `group_vars`
@@ -23,19 +57,21 @@ pub struct Sources {
 pub fn load_sources(sources: &[String], playbooks: Option<&Path>) -> Result<Sources, Vec<Fault>> {
     let mut draft = Draft::default();
     let paths: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
-    read(Path::new(""), &paths, playbooks, &mut draft);
-    let order = std::mem::take(&mut draft.host_order);
-    Ok(Sources { inventory: draft.resolve()?, order })
+    let root = Path::new("");
+    let bases = read_content(root, &paths, &mut draft);
+    Sources::resolve(root, SourceContent { draft, bases, playbooks: playbooks.map(Path::to_owned) })
 }
 
 /// Like `load_sources`, but faults and origins name files below `root` relative to `root`.
 pub fn load_below(root: &Path, sources: &[PathBuf], playbooks: Option<&Path>) -> Result<AnsibleInventory, Vec<Fault>> {
     let mut draft = Draft::default();
-    read(root, sources, playbooks, &mut draft);
+    let bases = read_content(root, sources, &mut draft);
+    read_variables(root, &bases, playbooks, &mut draft);
     draft.resolve()
 }
 
-fn read(root: &Path, sources: &[PathBuf], playbooks: Option<&Path>, draft: &mut Draft) {
+/// Reads the sources. Returns the directories in which `group_vars` and `host_vars` may be.
+fn read_content(root: &Path, sources: &[PathBuf], draft: &mut Draft) -> Vec<PathBuf> {
     let mut bases: Vec<PathBuf> = Vec::new();
     for path in sources {
         if let Some(list) = path.to_str().filter(|given| given.contains(',') && !path.exists()) {
@@ -48,8 +84,13 @@ fn read(root: &Path, sources: &[PathBuf], playbooks: Option<&Path>, draft: &mut 
             bases.push(base.to_owned());
         }
     }
+    bases
+}
+
+/// Reads the `group_vars` and `host_vars` of the groups and hosts of the draft.
+fn read_variables(root: &Path, bases: &[PathBuf], playbooks: Option<&Path>, draft: &mut Draft) {
     if draft.faults.is_empty() {
-        for base in &bases {
+        for base in bases {
             vars_files::read(root, base, VarsLocation::Inventory, draft);
         }
         if let Some(dir) = playbooks.filter(|dir| !bases.iter().any(|known| is_same_directory(known, dir))) {

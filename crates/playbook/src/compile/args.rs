@@ -127,7 +127,10 @@ impl Compiler<'_> {
                 self.reject_option(file, spec.name, &name, options);
                 continue;
             }
-            let known = spec.options.contains(&name.as_str()) || options::is_common(spec, &name);
+            // All other options of `add_host` are variables of the host.
+            let known = spec.options.contains(&name.as_str())
+                || options::is_common(spec, &name)
+                || spec.name == "add_host" && super::is_name(&name);
             if known || spec.free == Some(name.as_str()) {
                 continue;
             }

@@ -90,6 +90,8 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("validate_argument_spec", ["argument_spec" "provided_arguments" "validate_args_context"], need [["argument_spec"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
     spec!("set_fact", []),
+    spec!("add_host", ["name" "hostname" "host" "groups" "groupname" "group"], need [["name" "hostname" "host"]]),
+    spec!("group_by", ["key" "parents"], need [["key"]]),
     spec!("stat", ["path" "dest" "name" "follow" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "get_mime" "mime" "mime_type" "mime-type" "get_attributes"], need [["path" "dest" "name"]]),
     spec!("fail", ["msg"]),
     spec!("meta", ["action"], free "action"),
@@ -111,7 +113,7 @@ const COLLECTIONS: &[(&str, &str)] = &[
 
 /// Ansible modules that remoor refuses, because their action plugin runs on the controller or
 /// because Ansible has removed them.
-pub const UNSUPPORTED_MODULES: &str = "synchronize add_host group_by async_status set_stats \
+pub const UNSUPPORTED_MODULES: &str = "synchronize async_status set_stats \
     docker kube";
 
 /// Ansible modules that are not native and run as Python. The list distinguishes them from typing

@@ -32,7 +32,7 @@ const NUMBERS: &str = "cache_valid_time connect_timeout date_max_future delay de
     uid_max uid_min update_cache_retries update_cache_retry_max_delay verbosity";
 const LISTS: &str = "active_connection_states architectures argv components ctstate deb destination_ports disable_plugin \
     disablerepo enable_plugin enablerepo exclude exclude_hosts excludes extensions extra_opts filter \
-    gather_subset groups ignore_files include languages manager match package paths pattern patterns pkg \
+    gather_subset groupname groups ignore_files include languages manager match package paths parents pattern patterns pkg \
     search_paths slaves status_code subcommands suites targets that types unredirected_headers uris values";
 /// Options that are lists in these modules only.
 const LISTS_OF: &[(&str, &str)] = &[
@@ -43,6 +43,7 @@ const LISTS_OF: &[(&str, &str)] = &[
     ("find", "name path"),
     ("locale_gen", "name"),
     ("pip", "name"),
+    ("add_host", "group"),
 ];
 /// Options that are texts in these modules only.
 const TEXTS_OF: &[(&str, &str)] = &[("iptables", "limit"), ("ufw", "port")];

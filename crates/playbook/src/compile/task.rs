@@ -86,6 +86,8 @@ impl Compiler<'_> {
             return self.block(node, pairs, &own);
         }
         let Some(call) = self.module(&own, at, pairs) else { return Vec::new() };
+        // As in Ansible, one host adds the hosts for the whole batch.
+        own.keywords.run_once |= call.spec.name == "add_host";
         let name = match call.spec.name {
             "include_tasks" if call.old_include => self.old_include(&file, &call, pairs),
             name => name,
@@ -138,6 +140,10 @@ impl Compiler<'_> {
                 self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
             }
             "reboot" => self.reboot(own, at, task),
+            "add_host" | "group_by" if !self.options.delegates => {
+                let message = format!("`{}` works only during `remoor play`", call.spec.name);
+                self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
+            }
             "meta" => self.meta(own, at, task),
             _ => self.attach(own, (node.line, node.column), task),
         }

@@ -68,9 +68,7 @@ pub fn plan_lookup(
     let ReceivedState { mut state, layers, mut frame } = ReceivedState::read(plan, state, controller)?;
     let path = TaskPath::find_with_includes(plan, id).ok_or_else(|| forbidden("it names no task"))?;
     let (play, task) = (path.play, path.task);
-    if play.index > controller.through {
-        return Err(forbidden("the play of the task has not begun"));
-    }
+    controller.check_begun(plan, play)?;
     let mut outcome = Ok(());
     let made = filters::makes_call(&call, || {
         outcome = path.open(&mut frame, &layers).and_then(|_| {

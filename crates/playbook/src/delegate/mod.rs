@@ -13,6 +13,7 @@
 mod fetch_file;
 mod include_chain;
 mod incoming_file;
+mod inventory_change;
 mod lookups;
 mod one_task;
 mod reboot;
@@ -24,6 +25,7 @@ mod throttle;
 
 use crate::filters;
 use crate::modules::{ModuleResult, PYTHON_VARIABLE, TaskOutcome};
+use crate::plan::delegation::INVENTORY_MODULES;
 use crate::plan::{DelegatedRun, Plan, Play, Task};
 use crate::run::Run;
 use crate::template::expr;
@@ -38,6 +40,7 @@ pub(crate) use fetch_file::FETCH;
 pub use fetch_file::{FetchAnswer, FetchRequest, FetchTarget, plan_fetch};
 use include_chain::TaskPath;
 pub use incoming_file::IncomingFile;
+pub use inventory_change::{PlannedChange, ValueOrigin, plan_inventory_change};
 pub(crate) use lookups::{LookupLink, ValuesOfRun};
 pub use lookups::{LookupRequest, PlannedLookup, plan_lookup};
 pub use reboot::RebootRequest;
@@ -108,6 +111,8 @@ enum Request {
     Lookup(Box<LookupRequest>),
     /// The host is about to be restarted. None: it was restarted, or is not restarted any more.
     Reboot(Option<RebootRequest>),
+    /// Change the inventory for later plays, by this task.
+    Inventory(DelegatedRequest),
 }
 
 /// A request of a run, as the controller handles it.
@@ -145,6 +150,8 @@ pub enum ControllerRequest<'p> {
     /// its session ends. None: the session does not end for a reboot any more. The answer is null,
     /// or the reason why the host must not be restarted, as JSON.
     Reboot(Option<RebootRequest>),
+    /// A change of the inventory, see `plan_inventory_change`.
+    Inventory(DelegatedRequest),
 }
 
 /// The task that a request is about.
@@ -201,6 +208,7 @@ pub fn read_request<'p>(plan: &'p Plan, check: bool, request: &[u8]) -> Result<C
         Request::More => ControllerRequest::More,
         Request::Lookup(lookup) => ControllerRequest::Lookup(lookup),
         Request::Reboot(reboot) => ControllerRequest::Reboot(reboot::check_reboot(plan, reboot)?),
+        Request::Inventory(change) => ControllerRequest::Inventory(change),
         Request::Fetch(fetch) => ControllerRequest::Fetch(fetch),
         Request::Part(part) => {
             let part = base64::engine::general_purpose::STANDARD.decode(part);
@@ -211,7 +219,7 @@ pub fn read_request<'p>(plan: &'p Plan, check: bool, request: &[u8]) -> Result<C
 }
 
 /// A request to run one task, or one item of its loop, on another host.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DelegatedRequest {
     task: u32,
     /// The index and the value of the item.
@@ -264,6 +272,16 @@ pub struct ControllerView<'c> {
     pub lost: &'c BTreeSet<String>,
     /// The inventory variables of a host, or None if the controller does not know the host.
     pub host_vars: &'c dyn Fn(&str) -> Option<Map<String, Value>>,
+}
+
+impl ControllerView<'_> {
+    /// Whether the host may run this play of its plan now.
+    fn check_begun(&self, plan: &Plan, play: &Play) -> Result<(), DelegationError> {
+        match (plan.first_play()..=self.through).contains(&play.index) {
+            true => Ok(()),
+            false => Err(DelegationError::Forbidden("the play of the task has not begun, or is over".to_owned())),
+        }
+    }
 }
 
 /// The plan of the task that a run of `plan` requests.
@@ -354,9 +372,7 @@ fn evaluate<'p>(
     if !allowed(task) {
         return Err(forbidden(why));
     }
-    if play.index > controller.through {
-        return Err(forbidden("the play of the task has not begun"));
-    }
+    controller.check_begun(plan, play)?;
     let opened = path.open(&mut frame, &layers)?;
     state.params = frame.state().params;
     let scope = frame.scope(play, task);
@@ -426,9 +442,13 @@ fn retain_facts(plan: &Plan, task: &Task, mut outcome: TaskOutcome) -> TaskOutco
 }
 
 impl<'a> Run<'a, '_> {
-    /// Runs a delegated task on its host. None: this run executes the task itself, because the task
-    /// is not delegated, its module touches no host, or `delegate_to` names this host.
+    /// Runs a delegated task on its host, or a task that changes the inventory on the controller.
+    /// None: this run executes the task itself, because the task is not delegated, its module
+    /// touches no host, or `delegate_to` names this host.
     pub(crate) fn delegate(&mut self, task: &'a Task, scope: &ExprScope) -> Option<ModuleResult> {
+        if INVENTORY_MODULES.contains(&task.module.as_str()) {
+            return Some(self.change_inventory(task));
+        }
         let delegation = task.hosts.delegation.as_ref().filter(|_| task.runs_elsewhere())?;
         let plan = self.frame.plan();
         match delegated_host(scope, &delegation.to) {

@@ -8,7 +8,7 @@ use crate::run::task::max_attempts;
 use crate::vars::scope::ExprScope;
 
 /// What the controller needs to decide whether a run may request a task now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestLimits {
     pub occurrence: TaskOccurrence,
     /// Maximum number of requests for the same occurrence: the retries of the task, and the number
@@ -21,7 +21,7 @@ pub struct RequestLimits {
 }
 
 /// A task, or one item of its loop, with the items of the loops of the includes that lead to it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TaskOccurrence {
     pub task: u32,
     pub item: Option<usize>,

@@ -11,10 +11,12 @@ pub const MIXED: &str = "this task has no `become`, but other tasks need root by
 pub(crate) const COMMANDS: [&str; 4] = ["command", "shell", "raw", "script"];
 
 /// Modules that do not touch the host, so any user can run them.
-pub(crate) const ANYBODY: [&str; 12] = [
+pub(crate) const ANYBODY: [&str; 14] = [
+    "add_host",
     "assert",
     "debug",
     "fail",
+    "group_by",
     "include_role",
     "include_tasks",
     "include_vars",

@@ -17,7 +17,7 @@ mod shared_names;
 
 use crate::vars::var_map::SharedVar;
 pub use blob::{Asset, Blob};
-pub use delegation::{DelegatedRun, Delegation, HostRules, ResumedRun};
+pub use delegation::{DelegatedRun, Delegation, HostRules, ReplacedPlan, ResumedRun};
 pub use idle_modules::is_idle;
 pub use plan_secrets::PlanSecrets;
 pub use python_module::{
@@ -62,7 +62,7 @@ pub struct Plan {
     /// Set if the plan contains one delegated task of another plan: the state of that plan's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegated: Option<DelegatedRun>,
-    /// Set if the run continues after its host was restarted.
+    /// Set if the run continues after its host was restarted, or after another plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed: Option<ResumedRun>,
     /// Set if other hosts of the run may read values of this host in later plays, and this host

@@ -97,6 +97,15 @@ impl PlanSecrets {
         self.add_forms(forms);
     }
 
+    /// Adds the secrets of another plan.
+    pub fn add_all(&mut self, other: &Self) {
+        self.files.extend(other.files.iter().cloned());
+        self.keys.extend(other.keys.iter().cloned());
+        self.contents.extend(other.contents.iter().cloned());
+        self.incomplete |= other.incomplete;
+        self.add_forms(other.texts.iter().cloned());
+    }
+
     fn add_forms(&mut self, forms: impl IntoIterator<Item = String>) {
         for form in forms.into_iter().filter(|form| !form.is_empty()) {
             if self.texts.len() < TEXTS_MAX {

@@ -42,6 +42,11 @@ impl SharedNames {
         reads.then_some(found)
     }
 
+    /// All names, for plays that are not known yet.
+    pub fn allow_all() -> Self {
+        Self { all: true, ..Self::default() }
+    }
+
     /// Names that other hosts may set for this host.
     pub(crate) fn names_by_others(&self) -> impl Iterator<Item = &String> {
         self.given.iter()

@@ -63,6 +63,14 @@ pub(crate) fn find_refusals(plan: &Plan, facts: &Map<String, Value>, check: bool
         out.frame.check();
     }
     out.plan();
+    // The run does not reach the tasks of plays that it has completed with another plan.
+    let mut passed = BTreeSet::new();
+    for play in plan.plays.iter().filter(|play| play.index < plan.first_play()) {
+        play.each_task(&mut |task| {
+            passed.insert(task.id);
+        });
+    }
+    out.refusals.certain.retain(|refusal| !passed.contains(&refusal.id));
     out.refusals
 }
 

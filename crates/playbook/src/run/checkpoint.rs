@@ -1,4 +1,5 @@
-//! The point at which a run continues after its host was restarted.
+//! The point at which a run continues after its host was restarted, or with another plan because
+//! the inventory has changed.
 //!
 //! The run keeps the path of its present task in the plan: `place.path`. Before the reboot, the
 //! run sends a `Checkpoint` to the controller. After the reboot, a new run of the same plan follows
@@ -14,6 +15,9 @@ use crate::vars::unknown;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Maximum size in bytes of a checkpoint in the end of a run. The reply with it has 4 MiB.
+const CHECKPOINT_MAX: usize = 3 << 20;
 
 /// One part of the path to the present task, from the play to the task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -130,7 +134,9 @@ impl RunPlace {
 /// Everything that a run must know to continue after a reboot.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Checkpoint {
-    task: u32,
+    /// The task that restarts the host. None: the run continues with the next play of another
+    /// plan.
+    task: Option<u32>,
     pub boot_time: String,
     path: Vec<Position>,
     /// A `RunState` in the form of messages.
@@ -154,7 +160,14 @@ impl Checkpoint {
         let resumed = plan.resumed.as_ref()?;
         let read = serde_json::from_str::<Self>(&resumed.checkpoint);
         Some(read.and_then(|mut checkpoint| {
-            let state = RunState::from_message(checkpoint.state.take())?;
+            let mut state = RunState::from_message(checkpoint.state.take())?;
+            if let Some(replaced) = resumed.replaced {
+                for (layer, _) in &mut state.included {
+                    *layer = layer.saturating_add(replaced.layers_from);
+                }
+                // They belong to the play before.
+                (state.files, state.exports) = Default::default();
+            }
             Ok((checkpoint, state))
         }))
     }
@@ -187,8 +200,8 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// The checkpoint for a reboot by `task`.
-    pub(crate) fn checkpoint(&self, task: &Task) -> Checkpoint {
+    /// The checkpoint for a reboot by `task`, or for another plan.
+    pub(crate) fn checkpoint(&self, task: Option<&Task>) -> Checkpoint {
         let mut state = self.frame.state();
         // The includes on the path add the variables of their loops again.
         state.params.clear();
@@ -198,7 +211,7 @@ impl<'a> Run<'a, '_> {
             value
         };
         Checkpoint {
-            task: task.id,
+            task: task.map(|task| task.id),
             boot_time: String::new(),
             path: self.place.path.clone(),
             state: state.to_message(),
@@ -210,9 +223,20 @@ impl<'a> Run<'a, '_> {
             last_failed: self.last_failed.as_ref().map(|(task, result)| (task.id, to_message(result))),
             roles_done: self.roles_done.clone(),
             // The task counts again when the run continues.
-            turn: self.turn.saturating_sub(1),
+            turn: self.turn.saturating_sub(u32::from(task.is_some())),
             given: self.others.given.clone(),
         }
+    }
+
+    /// Puts the checkpoint for another plan into the end of the run.
+    pub(super) fn checkpoint_for_next_plan(&mut self) -> Result<(), String> {
+        let checkpoint = serde_json::to_string(&self.checkpoint(None)).map_err(|e| e.to_string())?;
+        if checkpoint.len() > CHECKPOINT_MAX {
+            let most = CHECKPOINT_MAX >> 20;
+            return Err(format!("the facts, results and variables are larger than {most} MiB; `register` less"));
+        }
+        self.end.checkpoint = Some(checkpoint);
+        Ok(())
     }
 
     /// Prepares a run that has not begun to continue at the task of the checkpoint.
@@ -240,8 +264,8 @@ impl<'a> Run<'a, '_> {
         self.place = RunPlace {
             path: Vec::new(),
             resumed: path,
-            interrupted: Some(Interrupted {
-                task: checkpoint.task,
+            interrupted: checkpoint.task.map(|task| Interrupted {
+                task,
                 boot_time: checkpoint.boot_time,
                 elapsed: resumed.elapsed,
                 expired: resumed.expired,

@@ -268,6 +268,10 @@ pub struct RunEnd {
     /// checkpoint: the reason why the host is not ready yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebooting: Option<String>,
+    /// Set if the run has ended before a play, because the inventory may have changed: everything
+    /// with which another run continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
     /// The answer to the host that delegated the task, if the plan was made for a delegated task.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub answer: serde_json::Value,

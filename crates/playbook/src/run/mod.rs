@@ -207,12 +207,16 @@ impl<'a> Run<'a, '_> {
             Position::Forced(index, failure) => Some((index, Some(failure))),
             _ => None,
         })?;
-        let from = resumed.as_ref().map_or(0, |(index, _)| *index);
+        let from = resumed.as_ref().map_or(plan.first_play(), |(index, _)| *index);
         for play in plan.plays.iter().filter(|play| play.index >= from) {
             if let Some(gate) = &self.options.gate {
                 match gate.pass(play.index) {
                     Some(lost) => self.frame.lose(&lost),
                     None => {
+                        if plan.waits_for_inventory() {
+                            let checkpoint = self.checkpoint_for_next_plan();
+                            self.fail_unless(checkpoint, "continuing with the changed inventory")?;
+                        }
                         self.cancel.stop();
                         return Err(RunStopped);
                     }

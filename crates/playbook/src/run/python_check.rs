@@ -35,7 +35,7 @@ pub(crate) fn refusal(
     let mut set = Vec::new();
     plan.each_task(&mut |task| compile::names_set_by(task, &mut set));
     let set: BTreeSet<String> = set.into_iter().collect();
-    for play in &plan.plays {
+    for play in plan.plays.iter().filter(|play| play.index >= plan.first_play()) {
         frame.open_play(play);
         let mut tasks = Vec::new();
         play.each_task(&mut |task| tasks.push(task));

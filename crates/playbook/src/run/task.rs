@@ -364,7 +364,7 @@ impl<'a> Run<'a, '_> {
             let link = self.options.controller.clone();
             self.ground.reboot = Some(match interrupted {
                 Some(interrupted) => RebootStep::Verify(link, interrupted),
-                None => RebootStep::Begin(link, Box::new(self.checkpoint(task))),
+                None => RebootStep::Begin(link, Box::new(self.checkpoint(Some(task)))),
             });
         }
         let sent = self.with_controller_file(task, &args)?;

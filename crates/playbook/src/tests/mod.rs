@@ -15,6 +15,7 @@ mod delegation;
 mod fetch;
 mod fetch_modules;
 mod hostvars;
+mod inventory_change;
 mod language;
 mod links;
 mod lookups;

@@ -43,7 +43,7 @@ fn run_with_reboots(dir: &Path, plan: &Plan, expired: bool) -> (Ran, usize) {
         assert!(sessions < 10, "{:?}", ran.end);
         // The checkpoint passes through the messages of the session.
         let packed = rmp_serde::to_vec_named(&Plan {
-            resumed: Some(ResumedRun { checkpoint: reboot.checkpoint, elapsed: 7, expired }),
+            resumed: Some(ResumedRun { checkpoint: reboot.checkpoint, elapsed: 7, expired, replaced: None }),
             ..plan.clone()
         });
         next = rmp_serde::from_slice(&packed.unwrap()).unwrap();
