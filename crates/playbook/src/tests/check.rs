@@ -67,9 +67,10 @@ fn the_group_and_the_home_of_a_user_that_the_run_would_create_are_predicted() {
     - {name: owned, file: {path: '{{ dir }}/x', state: directory, owner: remoor-test-new, group: remoor-test-new}}
     - {name: key, authorized_key: {user: remoor-test-new, key: ssh-ed25519 AAAA, path: '{{ dir }}/a/b/h/.ssh/authorized_keys'}}
 ";
+    let before = tree(d);
     let ran = go(&tasks(d, text), &check_options(d)).assert_success();
     assert_eq!(changed_tasks(&ran), ["user", "owned", "key"]);
-    assert!(tree(d).is_empty(), "{:?}", tree(d));
+    assert_eq!(tree(d), before);
 }
 
 #[test]
