@@ -130,8 +130,8 @@ impl Compiler<'_> {
         let text = text.map_err(|_| format!("lookup `{kind}`: {path} is not UTF-8 text"))?;
         if kind == "template" {
             self.check_once(path, |compiler| {
-                if let Err(e) = expr::check_template(&text) {
-                    compiler.template_fault(path, expr::place_of(&e, &text), &e);
+                if let Err(e) = compiler.check_template(&text) {
+                    compiler.template_fault(path, expr::place_of(&e, &text, &compiler.parts.plugin_uses), &e);
                 }
                 compiler.check_fixed_lookups(path, (0, 0), &text);
             });
@@ -225,6 +225,7 @@ impl Compiler<'_> {
         if !files.is_empty() {
             extra.insert(filters::LOOKUP_FILES.to_owned(), Value::Object(files));
         }
+        extra.extend(self.plugins_variable().map(|plugins| (filters::PLUGINS.to_owned(), plugins)));
         extra
     }
 }
