@@ -5,7 +5,8 @@
 use super::process::{PackerError, PackerProcess, find_python};
 use remoor_playbook::{LookupAnswer, LookupCall};
 use serde_json::{Map, Value, json};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ const REQUEST_MAX: usize = (1 << 20) - 2;
 #[derive(Debug)]
 pub struct LookupPlugins {
     root: PathBuf,
+    /// The program with its arguments. None: the Python that has ansible-core.
+    python: Option<Vec<OsString>>,
     processes: Mutex<Processes>,
     /// Signals that a process is free.
     freed: Condvar,
@@ -35,7 +38,7 @@ struct Processes {
 
 impl LookupPlugins {
     pub fn new(root: PathBuf) -> Self {
-        Self { root, processes: Mutex::default(), freed: Condvar::new() }
+        Self { root, python: None, processes: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Performs a lookup, or calls a filter or test. `dirs` are absolute paths. A lookup searches
@@ -44,17 +47,17 @@ impl LookupPlugins {
     pub fn perform(&self, call: &LookupCall, dirs: &[PathBuf], variables: &Map<String, Value>) -> LookupAnswer {
         let LookupCall { plugin, name, terms, options } = call;
         let line = json!({
-            "op": plugin.word(), "name": name, "terms": terms, "options": options, "dirs": dirs, "variables": variables,
+            "op": plugin.as_word(), "name": name, "terms": terms, "options": options, "dirs": dirs, "variables": variables,
         });
         if line.to_string().len() > REQUEST_MAX {
             return LookupAnswer::Failed("its arguments are larger than 1 MiB".to_owned());
         }
         let mut process = self.take_process();
         let fresh = process.is_none();
-        let mut answer = request(&mut process, &self.root, &line);
+        let mut answer = self.request(&mut process, &line);
         // The process ends when it is idle.
         if matches!(answer, Err(PackerError::Ended(_))) && !fresh {
-            answer = request(&mut process, &self.root, &line);
+            answer = self.request(&mut process, &line);
         }
         self.give_back(process);
         match answer {
@@ -83,16 +86,19 @@ impl LookupPlugins {
         processes.idle.extend(process);
         self.freed.notify_one();
     }
-}
 
-fn request(process: &mut Option<PackerProcess>, root: &Path, line: &Value) -> Result<Value, PackerError> {
-    let mut running = match process.take() {
-        Some(running) => running,
-        None => PackerProcess::start(&find_python(), root).map_err(PackerError::Ended)?,
-    };
-    let answer = running.request(line, ANSWER_TIMEOUT)?;
-    *process = Some(running);
-    Ok(answer)
+    fn request(&self, process: &mut Option<PackerProcess>, line: &Value) -> Result<Value, PackerError> {
+        let mut running = match process.take() {
+            Some(running) => running,
+            None => {
+                let python = self.python.clone().unwrap_or_else(find_python);
+                PackerProcess::start(&python, &self.root).map_err(PackerError::Ended)?
+            }
+        };
+        let answer = running.request(line, ANSWER_TIMEOUT)?;
+        *process = Some(running);
+        Ok(answer)
+    }
 }
 
 fn refusal(answer: &Value) -> String {
@@ -104,5 +110,46 @@ fn refusal(answer: &Value) -> String {
             format!("it needs ansible-core on this machine, and {python} has none ({message})")
         }
         _ => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    #[test]
+    fn a_slow_call_of_one_host_does_not_delay_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (begun, end) = (dir.path().join("begun"), dir.path().join("end"));
+        let script = format!(
+            "while read -r line; do case $line in *slow*) : > {}; while [ ! -e {} ]; do sleep 0.05; done;; esac; \
+             echo '{{\"items\": [1]}}'; done",
+            begun.display(),
+            end.display()
+        );
+        let python = Some(["sh", "-c", &script, "sh"].map(OsString::from).to_vec());
+        let plugins = Arc::new(LookupPlugins { python, ..LookupPlugins::new(dir.path().to_owned()) });
+        let call = |name: &str| LookupCall::new(name, Vec::new());
+        let (slow, own) = (call("slow"), Arc::clone(&plugins));
+        let slow = std::thread::spawn(move || own.perform(&slow, &[], &Map::new()));
+        let deadline = Instant::now() + ANSWER_TIMEOUT / 2;
+        while !begun.exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(begun.exists(), "the slow call did not begin");
+        for _ in 0..2 {
+            assert_eq!(plugins.perform(&call("fast"), &[], &Map::new()), LookupAnswer::Items(vec![json!(1)]));
+        }
+        assert!(!slow.is_finished(), "the other calls waited for the slow one");
+        fs::write(&end, "").unwrap();
+        assert_eq!(slow.join().unwrap(), LookupAnswer::Items(vec![json!(1)]));
+        assert_eq!(plugins.processes.lock().unwrap().idle.len(), 2);
+
+        let large = LookupCall { terms: vec![json!("x".repeat(REQUEST_MAX))], ..call("fast") };
+        let LookupAnswer::Failed(why) = plugins.perform(&large, &[], &Map::new()) else { panic!() };
+        assert_eq!(why, "its arguments are larger than 1 MiB");
     }
 }

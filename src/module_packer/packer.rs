@@ -138,7 +138,7 @@ impl ModuleSource for Packer {
         {
             return answer.clone();
         }
-        let line = json!({"op": "plugin", "kind": request.kind.word(), "name": request.name});
+        let line = json!({"op": "plugin", "kind": request.kind.as_word(), "name": request.name});
         let answer = self.ask_again(&mut state, &line).and_then(|answer| read_refusal(&answer, &self.root));
         if state.plugins.len() >= ANSWERS_MAX {
             state.plugins.clear();

@@ -25,6 +25,7 @@ mod members;
 mod play;
 mod play_delegation;
 mod play_lookups;
+mod play_plugins;
 mod play_reboot;
 mod play_ssh;
 mod playbooks;

@@ -299,6 +299,10 @@ mod tests {
             ("{{ lookup('file', 'plain.txt') }}", "{{ not rendered }}"),
             ("{{ lookup('file', 'plain.txt', rstrip=false) }}", "{{ not rendered }}\n\n"),
             ("{{ lookup('template', 'part.j2') }}", "WEB\n{{ not rendered }}\n"),
+            (
+                "{{ lookup('template', 'part.j2', template_vars=dict(name='own'), convert_data=false) }}",
+                "OWN\n{{ not rendered }}\n",
+            ),
             ("{{ query('file', 'plain.txt', 'top.txt') | join('+') }}", "{{ not rendered }}+top"),
             ("{{ query('fileglob', '*.txt') | join('+') }}", "roles/r/files/plain.txt"),
             (
@@ -330,6 +334,7 @@ mod tests {
             ("{{ query('fileglob', '/etc/*') }}", "is outside the fleet directory"),
             ("{{ lookup('first_found', ['none', 'gone']) }}", "none of the files exists"),
             ("{{ lookup('template', 'loop.j2') }}", "more than 10 nested templates"),
+            ("{{ lookup('template', 'part.j2', template_vars=1) }}", "`template_vars` takes a map"),
         ] {
             let got = rendered_content(text);
             assert!(got.contains(want), "{text}\nwant {want}\ngot  {got}");

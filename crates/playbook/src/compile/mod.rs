@@ -192,9 +192,7 @@ pub fn compile(
     }
     (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
     let asks = compiler.resolve_inventory_lookups(&plan);
-    compiler.note_plugins_of_plan(&plan);
-    let with_plugins = compiler.plugins_variable().as_ref() != plan.extra.get(filters::PLUGINS);
-    if asks || with_plugins {
+    if compiler.note_plugins_of_plan(&plan) || asks {
         plan.extra = compiler.extra();
         (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
     }
@@ -251,7 +249,8 @@ pub fn outline(
     let extra_vars = vault.map_or_else(|| extra_vars.clone(), |v| encrypted::open_variables(v.vault, extra_vars));
     // The compilation for a host decides whether there is a controller.
     let delegates = true;
-    let options = CompileOptions { extra_vars, prompted: prompted.clone(), vault, delegates, ..CompileOptions::default() };
+    let options =
+        CompileOptions { extra_vars, prompted: prompted.clone(), vault, delegates, ..CompileOptions::default() };
     let nobody = HostContext::default();
     let mut compiler = Compiler::new(files, &nobody, &options);
     let mut out = Vec::new();

@@ -5,7 +5,7 @@
 //! the run.
 
 use super::{Compiler, assets};
-use crate::filters::{self, ONLY_IN_PLAY, PluginKind, PluginSet, PluginUse};
+use crate::filters::{self, ONLY_IN_PLAY, PLUGINS, PluginKind, PluginSet, PluginUse};
 use crate::plan::{ModuleRefusal, Plan, PluginRequest};
 use crate::template::expr;
 use crate::template::lint::{self, NameKind};
@@ -23,7 +23,7 @@ pub(super) struct PluginFile {
 }
 
 impl PluginFile {
-    fn all(files: &FileSet) -> Vec<Self> {
+    fn read_all(files: &FileSet) -> Vec<Self> {
         let read = |(path, content): (&String, &Vec<u8>)| {
             let (folder, name) = path.rsplit_once('/')?;
             let (dir, last) = folder.rsplit_once('/').unwrap_or(("", folder));
@@ -85,8 +85,9 @@ impl Compiler<'_> {
     }
 
     /// Adds the plugins that the finished plan uses: a variable of the inventory may use others
-    /// than its tasks, and a role may replace a native filter of tasks before it.
-    pub(super) fn note_plugins_of_plan(&mut self, plan: &Plan) {
+    /// than its tasks, and a role may replace a native filter of tasks before it. Returns whether
+    /// the plan lacks some of them.
+    pub(super) fn note_plugins_of_plan(&mut self, plan: &Plan) -> bool {
         let shared: Vec<Value> = plan.shared.values().map(|value| value.json().clone()).collect();
         let mut texts = Vec::new();
         plan.vars.values().chain(&shared).for_each(|value| each_text(value, &mut texts));
@@ -102,6 +103,7 @@ impl Compiler<'_> {
             });
         }
         texts.iter().for_each(|text| self.note_plugins(text));
+        self.plugins_variable().as_ref() != plan.extra.get(PLUGINS)
     }
 
     /// The value of the variable `PLUGINS` for the plan so far.
@@ -113,7 +115,7 @@ impl Compiler<'_> {
 
     fn plugin_files(&mut self) -> Rc<Vec<PluginFile>> {
         let files = self.files;
-        self.cache.plugin_files.get_or_insert_with(|| Rc::new(PluginFile::all(files))).clone()
+        self.cache.plugin_files.get_or_insert_with(|| Rc::new(PluginFile::read_all(files))).clone()
     }
 
     /// Finds the plugins that a text names.
@@ -135,9 +137,7 @@ impl Compiler<'_> {
     /// The plugin of this name. None: there is none, or a native filter or test takes precedence.
     fn find_plugin(&mut self, kind: NameKind, name: &str) -> Option<PluginUse> {
         let plain = name.strip_prefix("ansible.legacy.").unwrap_or(name);
-        let is_word = |part: &str| {
-            !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        };
+        let is_word = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         let parts: Vec<&str> = plain.split('.').collect();
         let is_native = filters::is_native(kind, name);
         if !parts.iter().all(|part| is_word(part)) {
@@ -164,9 +164,8 @@ impl Compiler<'_> {
         let files = self.plugin_files();
         let loaded = &self.parts.plugin_dirs;
         let is_role = |dir: &str| assets::parent(dir).rsplit('/').next() == Some("roles");
-        let defines = |file: &&PluginFile| {
-            file.kind == kind && if is_native { file.has_key(name) } else { file.has_word(name) }
-        };
+        let defines =
+            |file: &&PluginFile| file.kind == kind && if is_native { file.has_key(name) } else { file.has_word(name) };
         let mut all = files.iter().filter(defines);
         let found = all.find(|file| loaded.contains(&file.dir) || !is_native && is_role(&file.dir))?;
         self.load_plugins(&found.dir);

@@ -51,13 +51,13 @@ pub struct LookupRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedLookup {
     pub call: LookupCall,
-    /// Directories below the root of the playbook's files, in order: those in which a lookup searches,
-    /// or those with the plugins of filters and tests.
+    /// Directories below the root of the playbook's files, in order: those in which a lookup
+    /// searches, or those with the plugins of filters and tests.
     pub places: Vec<String>,
     /// Variables of the inventory and the playbook for a plugin. The host has no influence on them.
     pub variables: Map<String, Value>,
-    /// Whether the arguments depend on facts or results of the host, which may be compromised. False
-    /// for filters and tests, whose input may always be a value of the host.
+    /// Whether the arguments depend on facts or results of the host, which may be compromised.
+    /// False for filters and tests, whose input may always be a value of the host.
     pub depends_on_host: bool,
 }
 
@@ -88,7 +88,7 @@ pub fn plan_lookup(
         (true, _) => {}
         (false, Err(error)) => return Err(error),
         (false, Ok(())) => {
-            let (kind, name) = (call.plugin.word(), &call.name);
+            let (kind, name) = (call.plugin.as_word(), &call.name);
             let why = format!("the controller's evaluation does not make this call of the {kind} `{name}`");
             return Err(DelegationError::Failed(format!("{why} with its own variables")));
         }
@@ -315,7 +315,8 @@ impl LookupLink {
             loops |= task.repeat.as_ref().is_some_and(|repeat| repeat.kind == RepeatKind::Lookup);
         });
         let plugins = plan.extra.contains_key(filters::PLUGINS);
-        (calls || loops || whole || plugins).then(|| Self { link: link.clone(), names: (!whole).then(|| Arc::new(words)) })
+        (calls || loops || whole || plugins)
+            .then(|| Self { link: link.clone(), names: (!whole).then(|| Arc::new(words)) })
     }
 
     /// The answers for a task that begins with these values.

@@ -44,7 +44,7 @@ impl LookupCall {
     pub fn label(&self) -> String {
         match self.plugin {
             PluginKind::Lookup => format!("lookup {}", self.name),
-            PluginKind::Filter | PluginKind::Test => format!("{} `{}`", self.plugin.word(), self.name),
+            PluginKind::Filter | PluginKind::Test => format!("{} `{}`", self.plugin.as_word(), self.name),
         }
     }
 
@@ -172,7 +172,7 @@ pub fn ask_controller(scope: &ExprScope, call: &LookupCall) -> Result<Vec<Json>,
         }
         None => {
             scope.fail_before_run()?;
-            Err(failure(format!("{} `{}` {ONLY_IN_PLAY}", call.plugin.word(), call.name)))
+            Err(failure(format!("{} `{}` {ONLY_IN_PLAY}", call.plugin.as_word(), call.name)))
         }
     }
 }

@@ -33,7 +33,7 @@ pub enum PluginKind {
 }
 
 impl PluginKind {
-    pub fn word(self) -> &'static str {
+    pub fn as_word(self) -> &'static str {
         match self {
             Self::Lookup => "lookup",
             Self::Filter => "filter",
@@ -99,7 +99,7 @@ impl PluginSet {
         if self.names.is_empty() {
             return None;
         }
-        let names = self.names.iter().map(|(kind, name)| format!("{} {name}\n", kind.word()));
+        let names = self.names.iter().map(|(kind, name)| format!("{} {name}\n", kind.as_word()));
         // A variable of a plan is a template if it has markup.
         let plain = |dir: &&String| !has_markup(dir) && !dir.contains('\n');
         let dirs = self.dirs.iter().filter(plain).map(|dir| format!("dir {dir}\n"));
@@ -117,7 +117,8 @@ pub fn plugins_of(scope: &ExprScope) -> Option<&str> {
 
 /// Whether this name is a native filter or test.
 pub fn is_native(kind: NameKind, name: &str) -> bool {
-    let builtin = |short: &str| ["ansible.builtin.", "ansible.legacy.", ""].iter().any(|p| format!("{p}{short}") == name);
+    let builtin =
+        |short: &str| ["ansible.builtin.", "ansible.legacy.", ""].iter().any(|p| format!("{p}{short}") == name);
     match kind {
         NameKind::Filter => {
             all_filters().any(|filter| prefixes(filter.name).iter().any(|p| format!("{p}{}", filter.name) == name))

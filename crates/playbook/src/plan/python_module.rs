@@ -144,7 +144,8 @@ impl Plan {
         out
     }
 
-    /// A warning for each task that is not native or calls a plugin. `packer` is the machine that needs ansible-core.
+    /// A warning for each task that is not native or calls a plugin. `packer` is the machine that
+    /// needs ansible-core.
     pub fn python_warnings(&self, packer: &str) -> Vec<Fault> {
         let warn = |(task, module): (&Task, &PythonModule)| {
             let message = format!(
@@ -180,11 +181,11 @@ impl Plan {
             let named = named.map(|(kind, name)| (PluginKind::from(kind), name)).collect::<BTreeSet<_>>();
             for (kind, name) in named.intersection(&all) {
                 names.remove(&(*kind, name.clone()));
-                out.push((task.place.clone(), kind.word(), name.clone()));
+                out.push((task.place.clone(), kind.as_word(), name.clone()));
             }
         });
         let place = SourcePlace { file: self.playbook.clone(), line: 0 };
-        out.extend(names.into_iter().map(|(kind, name)| (place.clone(), kind.word(), name)));
+        out.extend(names.into_iter().map(|(kind, name)| (place.clone(), kind.as_word(), name)));
         out
     }
 

@@ -47,7 +47,7 @@ impl Environments {
     }
 
     /// The environments for the expressions of a scope.
-    fn of(scope: &ExprScope) -> Arc<Self> {
+    fn find_for(scope: &ExprScope) -> Arc<Self> {
         let Some(plugins) = filters::plugins_of(scope) else { return NATIVE.clone() };
         let mut all = WITH_PLUGINS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(plugins) {
@@ -167,7 +167,7 @@ fn again_if_undefined<T>(
     scope: &ExprScope,
     attempt: impl Fn(&Environment<'static>, bool) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let environments = Environments::of(scope);
+    let environments = Environments::find_for(scope);
     attempt(&environments.strict, false).or_else(|e| {
         if e.kind() != ErrorKind::UndefinedError {
             return Err(e);

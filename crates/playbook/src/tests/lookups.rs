@@ -3,8 +3,8 @@
 use super::delegation::{compile_playbook, view};
 use super::*;
 use crate::{
-    ControllerLink, ControllerRequest, DelegationError, KnownAnswers, LookupAnswer, LookupCall, PlannedLookup, PluginKind,
-    plan_delegated, plan_lookup, read_request, with_lookup_answers,
+    ControllerLink, ControllerRequest, DelegationError, KnownAnswers, LookupAnswer, LookupCall, PlannedLookup,
+    PluginKind, plan_delegated, plan_lookup, read_request, with_lookup_answers,
 };
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
@@ -62,8 +62,7 @@ impl FakeController {
 }
 
 /// Runs the playbook, and returns the lookups that the controller has performed.
-pub(super) fn run_playbook(
-    dir: &Path, text: &str, files: &[(&str, &str)], check: bool) -> (Ran, Vec<PlannedLookup>) {
+pub(super) fn run_playbook(dir: &Path, text: &str, files: &[(&str, &str)], check: bool) -> (Ran, Vec<PlannedLookup>) {
     let plan = compile_playbook(dir, text, files);
     let copy = plan.clone();
     let controller = Arc::new(FakeController::default());

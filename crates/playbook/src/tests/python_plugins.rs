@@ -106,9 +106,7 @@ fn request(task: u32, state: &Value, call: &Value) -> String {
 #[test]
 fn a_node_chooses_the_input_and_nothing_else() {
     let with = |stdout: &str| json!({"registers": {"r": {"stdout": stdout, "name": "unused", "rc": 0}}});
-    let filter = |name: &str, terms: Value, options: Value| {
-        json!({"plugin": "filter", "name": name, "terms": terms, "options": options})
-    };
+    let filter = |name: &str, terms: Value, options: Value| json!({"plugin": "filter", "name": name, "terms": terms, "options": options});
     let refused = "the controller's evaluation does not make this call";
     let call = filter("mine", json!(["input", 3]), json!({"b": 2}));
     assert_eq!(request(2, &with("input"), &call), r#"["filter","mine",["input",3],{"b":2}]"#);
