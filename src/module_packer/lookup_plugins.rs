@@ -1,42 +1,65 @@
-//! Performs lookups with the plugins of the ansible-core that is installed on this machine, in a
-//! Python process as that of `Packer`. A second process is used, because a lookup may take long.
+//! Performs lookups, and calls filters and tests, with the plugins of the ansible-core that is
+//! installed on this machine, in Python processes as that of `Packer`. They are other processes,
+//! because a lookup may take long.
 
 use super::process::{PackerError, PackerProcess, find_python};
 use remoor_playbook::{LookupAnswer, LookupCall};
 use serde_json::{Map, Value, json};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Maximum time of one lookup. The process ends a request itself a little sooner.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The lookup plugins for the playbooks below one directory.
+/// Maximum number of processes. A host waits for one answer at a time, so it uses one process, and
+/// a slow lookup of one host does not delay those of the other hosts.
+const PROCESSES_MAX: usize = 4;
+/// Maximum size in bytes of a request, which the process reads as one line.
+const REQUEST_MAX: usize = (1 << 20) - 2;
+
+/// The plugins for the playbooks below one directory.
 #[derive(Debug)]
 pub struct LookupPlugins {
     root: PathBuf,
-    process: Mutex<Option<PackerProcess>>,
+    /// The program with its arguments. None: the Python that has ansible-core.
+    python: Option<Vec<OsString>>,
+    processes: Mutex<Processes>,
+    /// Signals that a process is free.
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Processes {
+    idle: Vec<PackerProcess>,
+    busy: usize,
 }
 
 impl LookupPlugins {
     pub fn new(root: PathBuf) -> Self {
-        Self { root, process: Mutex::default() }
+        Self { root, python: None, processes: Mutex::default(), freed: Condvar::new() }
     }
 
-    /// Performs a lookup. `dirs` are absolute paths: the directories that it searches, in order.
-    /// The last one is that of the playbook.
+    /// Performs a lookup, or calls a filter or test. `dirs` are absolute paths. A lookup searches
+    /// these directories in order, and the last one is that of the playbook. The plugins of filters
+    /// and tests are in these directories.
     pub fn perform(&self, call: &LookupCall, dirs: &[PathBuf], variables: &Map<String, Value>) -> LookupAnswer {
-        let LookupCall { name, terms, options } = call;
+        let LookupCall { plugin, name, terms, options } = call;
         let line = json!({
-            "op": "lookup", "name": name, "terms": terms, "options": options, "dirs": dirs, "variables": variables,
+            "op": plugin.as_word(), "name": name, "terms": terms, "options": options, "dirs": dirs, "variables": variables,
         });
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.to_string().len() > REQUEST_MAX {
+            return LookupAnswer::Failed("its arguments are larger than 1 MiB".to_owned());
+        }
+        let mut process = self.take_process();
         let fresh = process.is_none();
-        let mut answer = request(&mut process, &self.root, &line);
+        let mut answer = self.request(&mut process, &line);
         // The process ends when it is idle.
         if matches!(answer, Err(PackerError::Ended(_))) && !fresh {
-            answer = request(&mut process, &self.root, &line);
+            answer = self.request(&mut process, &line);
         }
+        self.give_back(process);
         match answer {
             Err(PackerError::Ended(why) | PackerError::TooSlow(why)) => LookupAnswer::Failed(why),
             Ok(mut answer) => match answer["items"].take() {
@@ -47,14 +70,35 @@ impl LookupPlugins {
     }
 }
 
-fn request(process: &mut Option<PackerProcess>, root: &Path, line: &Value) -> Result<Value, PackerError> {
-    let mut running = match process.take() {
-        Some(running) => running,
-        None => PackerProcess::start(&find_python(), root).map_err(PackerError::Ended)?,
-    };
-    let answer = running.request(line, ANSWER_TIMEOUT)?;
-    *process = Some(running);
-    Ok(answer)
+impl LookupPlugins {
+    /// Waits until a process may be used. None: the caller starts one.
+    fn take_process(&self) -> Option<PackerProcess> {
+        let processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = |processes: &mut Processes| processes.busy >= PROCESSES_MAX;
+        let mut processes = self.freed.wait_while(processes, wait).unwrap_or_else(PoisonError::into_inner);
+        processes.busy += 1;
+        processes.idle.pop()
+    }
+
+    fn give_back(&self, process: Option<PackerProcess>) {
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        processes.busy -= 1;
+        processes.idle.extend(process);
+        self.freed.notify_one();
+    }
+
+    fn request(&self, process: &mut Option<PackerProcess>, line: &Value) -> Result<Value, PackerError> {
+        let mut running = match process.take() {
+            Some(running) => running,
+            None => {
+                let python = self.python.clone().unwrap_or_else(find_python);
+                PackerProcess::start(&python, &self.root).map_err(PackerError::Ended)?
+            }
+        };
+        let answer = running.request(line, ANSWER_TIMEOUT)?;
+        *process = Some(running);
+        Ok(answer)
+    }
 }
 
 fn refusal(answer: &Value) -> String {
@@ -66,5 +110,46 @@ fn refusal(answer: &Value) -> String {
             format!("it needs ansible-core on this machine, and {python} has none ({message})")
         }
         _ => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    #[test]
+    fn a_slow_call_of_one_host_does_not_delay_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (begun, end) = (dir.path().join("begun"), dir.path().join("end"));
+        let script = format!(
+            "while read -r line; do case $line in *slow*) : > {}; while [ ! -e {} ]; do sleep 0.05; done;; esac; \
+             echo '{{\"items\": [1]}}'; done",
+            begun.display(),
+            end.display()
+        );
+        let python = Some(["sh", "-c", &script, "sh"].map(OsString::from).to_vec());
+        let plugins = Arc::new(LookupPlugins { python, ..LookupPlugins::new(dir.path().to_owned()) });
+        let call = |name: &str| LookupCall::new(name, Vec::new());
+        let (slow, own) = (call("slow"), Arc::clone(&plugins));
+        let slow = std::thread::spawn(move || own.perform(&slow, &[], &Map::new()));
+        let deadline = Instant::now() + ANSWER_TIMEOUT / 2;
+        while !begun.exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(begun.exists(), "the slow call did not begin");
+        for _ in 0..2 {
+            assert_eq!(plugins.perform(&call("fast"), &[], &Map::new()), LookupAnswer::Items(vec![json!(1)]));
+        }
+        assert!(!slow.is_finished(), "the other calls waited for the slow one");
+        fs::write(&end, "").unwrap();
+        assert_eq!(slow.join().unwrap(), LookupAnswer::Items(vec![json!(1)]));
+        assert_eq!(plugins.processes.lock().unwrap().idle.len(), 2);
+
+        let large = LookupCall { terms: vec![json!("x".repeat(REQUEST_MAX))], ..call("fast") };
+        let LookupAnswer::Failed(why) = plugins.perform(&large, &[], &Map::new()) else { panic!() };
+        assert_eq!(why, "its arguments are larger than 1 MiB");
     }
 }

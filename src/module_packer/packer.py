@@ -1,4 +1,4 @@
-"""Packs Ansible modules for remoor, and performs lookups with plugins of Ansible.
+"""Packs Ansible modules for remoor, and calls plugins of Ansible: lookups, filters and tests.
 
 The program reads one request per line (JSON) from standard input, and writes one answer per line.
 It ends at the end of the input, or after a minute without a request. Each request is handled in a
@@ -10,6 +10,7 @@ import sys
 # A file of the working directory must not replace a module of Python.
 sys.path[:] = [path for path in sys.path if path not in ("", ".")]
 import base64
+import datetime
 import importlib
 import inspect
 import io
@@ -293,6 +294,83 @@ def lookup(request):
     return json.loads(text)
 
 
+def find_plugin(request):
+    """Whether an installed collection has this filter or test. No file of the playbook is imported."""
+    kind, name = request["kind"], request["name"]
+    loader = open_collections([])
+    try:
+        found = (loader.filter_loader if kind == "filter" else loader.test_loader).get(name)
+    except Exception:
+        # A redirect can name a collection that is not installed.
+        found = None
+    if found is not None:
+        return {"found": True}
+    collection = ".".join(name.split(".")[:2])
+    try:
+        importlib.import_module("ansible_collections." + collection)
+    except ImportError:
+        raise Refused("collection", collection)
+    raise Refused("not-found", "the collection %s has no %s %s" % (collection, kind, name))
+
+
+def call_plugin(request):
+    """The result of a filter or test. The first of the terms is its input. All are data."""
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.template import Templar
+
+    kind, name, dirs = request["op"], request["name"], request["dirs"]
+    loader = open_collections(dirs)
+    for base in dirs:
+        for own, folder in (
+            (loader.filter_loader, "filter_plugins"),
+            (loader.test_loader, "test_plugins"),
+            (loader.module_utils_loader, "module_utils"),
+        ):
+            path = os.path.join(base, folder)
+            if os.path.isdir(path):
+                own.add_directory(path)
+    variables = dict(request["variables"], remoor_terms=request["terms"], remoor_options=request["options"])
+    templar = Templar(loader=DataLoader(), variables=variables)
+    if hasattr(templar, "evaluate_expression"):
+        from ansible.template import trust_as_template
+
+        sign = "|" if kind == "filter" else "is"
+        text = "remoor_terms[0] %s %s(*remoor_terms[1:], **remoor_options)" % (sign, name)
+        result = templar.evaluate_expression(trust_as_template(text))
+    else:
+        result = call_function(loader, templar, request)
+    text = json.dumps({"items": [result]}, default=as_json)
+    if len(text) > LOOKUP_MAX:
+        raise Refused("failed", "its result is larger than %d MiB" % (LOOKUP_MAX >> 20))
+    return json.loads(text)
+
+
+def call_function(loader, templar, request):
+    """Calls a filter or test of a release before 2.19, which has no function for expressions."""
+    kind, name, terms = request["op"], request["name"], request["terms"]
+    plugin = (loader.filter_loader if kind == "filter" else loader.test_loader).get(name)
+    function = getattr(plugin, "j2_function", None)
+    if function is None:
+        raise Refused("not-found", "no directory, collection or ansible-core has the %s %s" % (kind, name))
+    passed = str(getattr(function, "jinja_pass_arg", ""))
+    if "environment" in passed:
+        terms = [templar.environment] + terms
+    elif passed:
+        raise Refused("failed", "it needs ansible-core 2.19, because it reads the context of the template")
+    return function(*terms, **request["options"])
+
+
+def as_json(value):
+    """What Ansible stores instead of values of Python that JSON does not have."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (tuple, set, frozenset)) or hasattr(value, "__next__"):
+        return list(value)
+    raise Refused("failed", "its result has the type %s, which JSON does not have" % type(value).__name__)
+
+
 def first_line(error):
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:1000]
 
@@ -305,6 +383,10 @@ def answer(request):
             return pack(request)
         if request["op"] == "lookup":
             return lookup(request)
+        if request["op"] == "plugin":
+            return find_plugin(request)
+        if request["op"] in ("filter", "test"):
+            return call_plugin(request)
         return {"refused": "failed", "message": "unknown request"}
     except Refused as refused:
         return {"refused": refused.kind, "message": str(refused)}

@@ -2,7 +2,9 @@
 
 use super::process::{PackerError, PackerProcess, find_python};
 use remoor_model::Sha256;
-use remoor_playbook::{Blob, ModuleOrigin, ModuleRefusal, ModuleRequest, ModuleSource, PackedModule, PythonModule};
+use remoor_playbook::{
+    Blob, ModuleOrigin, ModuleRefusal, ModuleRequest, ModuleSource, PackedModule, PluginRequest, PythonModule,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -46,6 +48,7 @@ pub struct Packer {
 struct PackerState {
     process: Option<PackerProcess>,
     answers: BTreeMap<ModuleRequest, (Instant, Answer)>,
+    plugins: BTreeMap<PluginRequest, (Instant, Result<(), ModuleRefusal>)>,
     /// The time that all requests together have waited for answers.
     waited: Duration,
 }
@@ -63,18 +66,21 @@ impl Packer {
         }
         let (name, collections) = (&request.name, &request.collections);
         let line = json!({"op": "pack", "name": name, "bases": dirs, "collections": collections, "root": root});
+        read_answer(&self.ask_again(state, &line)?, &root)
+    }
+
+    fn ask_again(&self, state: &mut PackerState, line: &Value) -> Result<Value, ModuleRefusal> {
         // The process ends when it is idle, so a failed request is repeated once with a new one. If
         // an answer takes too long, the next one would too.
         let fresh = state.process.is_none();
-        let mut answer = self.request(state, &line);
+        let mut answer = self.request(state, line);
         if matches!(answer, Err(PackerError::Ended(_))) && !fresh {
-            answer = self.request(state, &line);
+            answer = self.request(state, line);
         }
-        let answer = answer.map_err(|error| match error {
+        answer.map_err(|error| match error {
             PackerError::Ended(why) => ModuleRefusal::NoCore(why),
             PackerError::TooSlow(why) => ModuleRefusal::Failed(why),
-        })?;
-        read_answer(&answer, &root)
+        })
     }
 
     fn request(&self, state: &mut PackerState, line: &Value) -> Result<Value, PackerError> {
@@ -121,24 +127,47 @@ impl ModuleSource for Packer {
         state.answers.insert(request.clone(), (Instant::now(), answer.clone()));
         answer
     }
+
+    fn find_plugin(&self, request: &PluginRequest) -> Result<(), ModuleRefusal> {
+        if request.in_files {
+            return Ok(());
+        }
+        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((at, answer)) = state.plugins.get(request)
+            && (answer.is_ok() || at.elapsed() < REFUSAL_LIFETIME)
+        {
+            return answer.clone();
+        }
+        let line = json!({"op": "plugin", "kind": request.kind.as_word(), "name": request.name});
+        let answer = self.ask_again(&mut state, &line).and_then(|answer| read_refusal(&answer, &self.root));
+        if state.plugins.len() >= ANSWERS_MAX {
+            state.plugins.clear();
+        }
+        state.plugins.insert(request.clone(), (Instant::now(), answer.clone()));
+        answer
+    }
+}
+
+fn read_refusal(answer: &Value, root: &Path) -> Result<(), ModuleRefusal> {
+    let Some(kind) = answer["refused"].as_str() else { return Ok(()) };
+    let message = answer["message"].as_str().unwrap_or_default();
+    // Faults name files below the directory by their relative paths.
+    let message = message.replace(&format!("{}/", root.display()), "");
+    Err(match kind {
+        "not-found" => ModuleRefusal::NotFound(message),
+        "collection" => ModuleRefusal::NoCollection(message),
+        "action" => ModuleRefusal::ActionPlugin(message),
+        "core" => {
+            let python = find_python().join(std::ffi::OsStr::new(" "));
+            ModuleRefusal::NoCore(format!("{} has none ({message})", python.display()))
+        }
+        _ => ModuleRefusal::Failed(message),
+    })
 }
 
 fn read_answer(answer: &Value, root: &Path) -> Answer {
+    read_refusal(answer, root)?;
     let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
-    if let Some(kind) = answer["refused"].as_str() {
-        // Faults name files below the directory by their relative paths.
-        let message = text("message").replace(&format!("{}/", root.display()), "");
-        return Err(match kind {
-            "not-found" => ModuleRefusal::NotFound(message),
-            "collection" => ModuleRefusal::NoCollection(message),
-            "action" => ModuleRefusal::ActionPlugin(message),
-            "core" => {
-                let python = find_python().join(std::ffi::OsStr::new(" "));
-                ModuleRefusal::NoCore(format!("{} has none ({message})", python.display()))
-            }
-            _ => ModuleRefusal::Failed(message),
-        });
-    }
     let archive = serde_json::from_value::<Blob>(answer["zip"].clone());
     let Blob(archive) = archive.map_err(|e| ModuleRefusal::Failed(format!("the packed module is not base64: {e}")))?;
     let internals = answer["internals"].as_array().map(Vec::as_slice).unwrap_or_default();

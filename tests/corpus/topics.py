@@ -40,13 +40,10 @@ DIFFERENCES = {
     "asynchronous": "`poll: 0` is refused",
     "facts": "gathering facts is no task, and there are no facts about Python",
     "failure_ends_host": "`ansible_play_hosts` contains hosts that failed in the same play",
-    "filter_plugin": "filters in Python are refused",
     "group_by": "refused",
     "include_vars": "a name is not known if only the node knows which file is read",
-    "lookup_password": "refused",
-    "lookups_of_the_controller": "`pipe` and `ini` are refused",
+    "lookup_password": "the password is random",
     "until_retries": "with `--check`, a command without a result ends the run",
-    "with_forms": "`with_lines` is refused, because it runs commands on the controller",
 }
 
 

@@ -26,6 +26,7 @@ mod play;
 mod play_delegation;
 mod play_inventory;
 mod play_lookups;
+mod play_plugins;
 mod play_reboot;
 mod play_ssh;
 mod playbooks;

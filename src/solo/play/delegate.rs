@@ -250,7 +250,7 @@ impl<'h> ControllerService<'h> {
         let performed = tokio::task::spawn_blocking(move || lookups.perform(&lookup)).await;
         let answer = performed.map_err(|e| e.to_string())?;
         if let LookupAnswer::Items(items) = &answer {
-            self.answers.bytes += serde_json::to_string(items).map_or(0, |text| text.len());
+            self.answers.bytes += key.len() + serde_json::to_string(items).map_or(0, |text| text.len());
             Arc::make_mut(&mut self.answers.known).insert(key, items.clone());
         }
         Ok(answer)

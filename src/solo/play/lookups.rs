@@ -1,10 +1,10 @@
-//! Performs the lookups of the runs on this machine. Files are read here, and plugins of Ansible
-//! perform the other lookups.
+//! Performs the lookups of the runs on this machine, and calls filters and tests in Python. Files
+//! are read here, and plugins of Ansible perform the other lookups.
 
 use crate::module_packer::{LookupPlugins, ModulePolicy};
-use remoor_playbook::{LookupAnswer, LookupCall, PlannedLookup};
+use remoor_playbook::{LookupAnswer, LookupCall, PlannedLookup, PluginKind};
 use remoor_vault::{Vault, is_encrypted};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +55,9 @@ impl PlayLookups {
             Ok(text) => LookupAnswer::Items(vec![json!(text)]),
             Err(why) => LookupAnswer::Failed(why),
         };
+        if call.plugin != PluginKind::Lookup {
+            return self.call_plugin(call, &dirs, variables);
+        }
         let search = Search { dirs: &dirs, root: &self.root, by_host: *depends_on_host };
         match name.as_str() {
             "env" => LookupAnswer::Items(std::env::var(term).ok().into_iter().map(Value::from).collect()),
@@ -73,10 +76,16 @@ impl PlayLookups {
                 Ok(found) => LookupAnswer::Items(found.iter().map(|path| json!(path)).collect()),
                 Err(why) => LookupAnswer::Failed(why),
             },
-            _ if self.policy == ModulePolicy::NativeOnly => {
+            _ => self.call_plugin(call, &dirs, variables),
+        }
+    }
+
+    fn call_plugin(&self, call: &LookupCall, dirs: &[PathBuf], variables: &Map<String, Value>) -> LookupAnswer {
+        match self.policy {
+            ModulePolicy::NativeOnly => {
                 LookupAnswer::Failed("it needs ansible-core on this machine, which `--native-only` refuses".to_owned())
             }
-            _ => self.plugins.perform(call, &dirs, variables),
+            ModulePolicy::Any => self.plugins.perform(call, dirs, variables),
         }
     }
 
@@ -166,7 +175,6 @@ impl Search<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Map;
 
     #[test]
     fn a_host_cannot_choose_a_command_or_a_file_elsewhere() {

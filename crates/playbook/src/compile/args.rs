@@ -224,7 +224,7 @@ impl Compiler<'_> {
             "debug" => {
                 if let Some(var) = node.get("var")
                     && let Some(text) = var.text()
-                    && let Err(e) = expr::check_expression(&text)
+                    && let Err(e) = self.check_expression(&text)
                 {
                     self.template_fault(file, (var.line, var.column), &e);
                 }
@@ -335,8 +335,8 @@ impl Compiler<'_> {
         };
         for word in &words {
             if var_map::has_markup(&word.text)
-                && let Err(_broken) = expr::check_template(&word.text)
-                && expr::check_template(&line).is_ok()
+                && let Err(_broken) = self.check_template(&word.text)
+                && self.check_template(&line).is_ok()
             {
                 // The node renders and then splits the whole command, as Ansible does.
                 let message = format!(

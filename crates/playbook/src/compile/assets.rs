@@ -307,8 +307,8 @@ impl Compiler<'_> {
         };
         let text = &*dialect.text;
         self.check_once(path, |compiler| {
-            if let Err(e) = expr::check_template(text) {
-                compiler.template_fault(path, expr::place_of(&e, text), &e);
+            if let Err(e) = compiler.check_template(text) {
+                compiler.template_fault(path, expr::place_of(&e, text, &compiler.parts.plugin_uses), &e);
             }
             compiler.check_fixed_lookups(path, (0, 0), text);
         });

@@ -5,8 +5,10 @@ use super::computed_lookup::ComputedLookup;
 use super::diagnostics::Diagnostics;
 use super::encrypted::EncryptedContent;
 use super::lookup::LookupFiles;
+use super::python_plugins::PluginFile;
 use super::refusal::RefusedTask;
 use super::{CompileOptions, HostContext, argument_specs};
+use crate::filters::PluginUses;
 use crate::lang::yaml::{self, SpannedNode};
 use crate::plan::{Blob, Handler, PythonModule, SourcePlace, VarsFile};
 use crate::vars::var_map::VarMap;
@@ -58,6 +60,8 @@ pub(super) struct FileCache {
     pub lookups_of_vars: BTreeMap<String, Vec<ComputedLookup>>,
     /// Directories that have modules of their own, see `module_dirs`. None: not yet searched.
     pub module_dirs: Option<Vec<String>>,
+    /// The files with filters and tests in Python. None: not yet searched.
+    pub plugin_files: Option<Rc<Vec<PluginFile>>>,
     /// Number of times that files of tasks, roles and playbooks were opened.
     pub opened: u32,
 }
@@ -80,6 +84,10 @@ pub(super) struct PlanParts {
     pub lookup_files: LookupFiles,
     /// Whether the controller must find files of lookups, because the plan does not contain them.
     pub asks_for_files: bool,
+    /// The filters and tests that are plugins in Python.
+    pub plugin_uses: PluginUses,
+    /// The directories whose plugins the plan may call, in order of preference.
+    pub plugin_dirs: Vec<String>,
     /// Lookups of files whose names are computed, and that are not resolved yet.
     pub computed_lookups: Vec<ComputedLookup>,
     /// Number of tasks of the plan so far.

@@ -130,8 +130,8 @@ impl Compiler<'_> {
         let text = text.map_err(|_| format!("lookup `{kind}`: {path} is not UTF-8 text"))?;
         if kind == "template" {
             self.check_once(path, |compiler| {
-                if let Err(e) = expr::check_template(&text) {
-                    compiler.template_fault(path, expr::place_of(&e, &text), &e);
+                if let Err(e) = compiler.check_template(&text) {
+                    compiler.template_fault(path, expr::place_of(&e, &text, &compiler.parts.plugin_uses), &e);
                 }
                 compiler.check_fixed_lookups(path, (0, 0), &text);
             });
@@ -225,6 +225,7 @@ impl Compiler<'_> {
         if !files.is_empty() {
             extra.insert(filters::LOOKUP_FILES.to_owned(), Value::Object(files));
         }
+        extra.extend(self.plugins_variable().map(|plugins| (filters::PLUGINS.to_owned(), plugins)));
         extra
     }
 }
@@ -298,6 +299,10 @@ mod tests {
             ("{{ lookup('file', 'plain.txt') }}", "{{ not rendered }}"),
             ("{{ lookup('file', 'plain.txt', rstrip=false) }}", "{{ not rendered }}\n\n"),
             ("{{ lookup('template', 'part.j2') }}", "WEB\n{{ not rendered }}\n"),
+            (
+                "{{ lookup('template', 'part.j2', template_vars=dict(name='own'), convert_data=false) }}",
+                "OWN\n{{ not rendered }}\n",
+            ),
             ("{{ query('file', 'plain.txt', 'top.txt') | join('+') }}", "{{ not rendered }}+top"),
             ("{{ query('fileglob', '*.txt') | join('+') }}", "roles/r/files/plain.txt"),
             (
@@ -329,6 +334,7 @@ mod tests {
             ("{{ query('fileglob', '/etc/*') }}", "is outside the fleet directory"),
             ("{{ lookup('first_found', ['none', 'gone']) }}", "none of the files exists"),
             ("{{ lookup('template', 'loop.j2') }}", "more than 10 nested templates"),
+            ("{{ lookup('template', 'part.j2', template_vars=1) }}", "`template_vars` takes a map"),
         ] {
             let got = rendered_content(text);
             assert!(got.contains(want), "{text}\nwant {want}\ngot  {got}");

@@ -27,6 +27,7 @@ mod play;
 mod playbook;
 mod prompts;
 mod python_module;
+mod python_plugins;
 mod refusal;
 mod repeat;
 mod role;
@@ -46,6 +47,7 @@ pub use refusal::{merge_refusal_notes, refusal_message};
 pub use tags::SPECIAL as SPECIAL_TAGS;
 
 use super::plan::{ModuleSource, PLAN_VERSION, PYTHON_PLAN_VERSION, Plan, TaskCondition};
+use crate::filters;
 use crate::lang::hosts::InventoryNames;
 use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::PlanSecrets;
@@ -189,7 +191,8 @@ pub fn compile(
         plan.version = PYTHON_PLAN_VERSION;
     }
     (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
-    if compiler.resolve_inventory_lookups(&plan) {
+    let asks = compiler.resolve_inventory_lookups(&plan);
+    if compiler.note_plugins_of_plan(&plan) || asks {
         plan.extra = compiler.extra();
         (plan.vars, plan.shared) = needed_with_shared(&plan, &host.vars, &options.shared);
     }
@@ -244,7 +247,10 @@ pub fn outline(
     vault: Option<VaultAccess>,
 ) -> Result<Vec<PlayKeys>, Vec<Fault>> {
     let extra_vars = vault.map_or_else(|| extra_vars.clone(), |v| encrypted::open_variables(v.vault, extra_vars));
-    let options = CompileOptions { extra_vars, prompted: prompted.clone(), vault, ..CompileOptions::default() };
+    // The compilation for a host decides whether there is a controller.
+    let delegates = true;
+    let options =
+        CompileOptions { extra_vars, prompted: prompted.clone(), vault, delegates, ..CompileOptions::default() };
     let nobody = HostContext::default();
     let mut compiler = Compiler::new(files, &nobody, &options);
     let mut out = Vec::new();
@@ -266,12 +272,14 @@ pub fn outline(
 }
 
 impl Compiler<'_> {
-    /// Takes the parts of the plan. The lookups stay, because later checks ask for them.
+    /// Takes the parts of the plan. Lookups and plugins stay, because later checks ask for them.
     fn take_parts(&mut self) -> PlanParts {
         let parts = &self.parts;
         let lookups = PlanParts {
             lookup_files: parts.lookup_files.clone(),
             asks_for_files: parts.asks_for_files,
+            plugin_uses: parts.plugin_uses.clone(),
+            plugin_dirs: parts.plugin_dirs.clone(),
             ..PlanParts::default()
         };
         std::mem::replace(&mut self.parts, lookups)
@@ -312,7 +320,7 @@ impl Compiler<'_> {
     fn check_markup(&mut self, file: &str, node: &SpannedNode) {
         match &node.data {
             SpannedData::Text(text) if var_map::has_markup(text) => {
-                if let Err(e) = expr::check_template(text) {
+                if let Err(e) = self.check_template(text) {
                     self.template_fault(file, (node.line, node.column), &e);
                 }
                 self.check_lookups(file, (node.line, node.column), text);
@@ -327,7 +335,8 @@ impl Compiler<'_> {
         use minijinja::ErrorKind;
         // For a feature that remoor rejects on purpose, the error already contains the reason. Then
         // the message must not call the filter or test unknown.
-        let refused = error.detail().is_some_and(|detail| detail.contains("is not part of the language"));
+        let reasons = ["is not part of the language", filters::ONLY_IN_PLAY];
+        let refused = error.detail().is_some_and(|detail| reasons.iter().any(|why| detail.contains(why)));
         let unknown = if refused { "" } else { "unknown " };
         let message = match error.kind() {
             ErrorKind::SyntaxError => format!("template: {}", error.detail().unwrap_or("syntax error")),
@@ -352,7 +361,7 @@ impl Compiler<'_> {
             if var_map::has_markup(&text) {
                 self.warn(file, at, format!("`{key}` is already an expression"), "leave out the {{ }}");
             }
-            if let Err(e) = expr::check_expression(&text) {
+            if let Err(e) = self.check_expression(&text) {
                 self.template_fault(file, at, &e);
             }
             self.check_lookups(file, at, &format!("{{{{{text}}}}}"));

@@ -5,6 +5,7 @@ use super::context::InheritedKeywords;
 use super::include::CHOICES_MAX;
 use super::playbook::PlaySource;
 use super::{Compiler, Context, HINT_ANSIBLE, assets, include_vars, module_specs};
+use crate::filters;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::schedule::{PlayKeys, Schedule};
 use crate::plan::{Play, VarsFile};
@@ -23,6 +24,7 @@ impl Compiler<'_> {
     /// Compiles a play. None if it does not select this host or has an error, which is recorded.
     pub(super) fn play(&mut self, index: usize, source: &PlaySource) -> Option<Play> {
         self.current_play.base = assets::parent(&source.file);
+        self.load_plugins(&assets::parent(&source.file));
         self.current_play.files.clear();
         self.current_play.roles = PlayRoles::default();
         let node = source.node()?;
@@ -194,6 +196,7 @@ impl Compiler<'_> {
     /// The keywords of a play, without compiling it.
     pub(super) fn outline_play(&mut self, index: usize, source: &PlaySource) -> Option<PlayKeys> {
         self.current_play.base = assets::parent(&source.file);
+        self.load_plugins(&assets::parent(&source.file));
         let context = self.play_context(index, source)?;
         self.play_keys(index, source, &context)
     }
@@ -269,6 +272,10 @@ impl Compiler<'_> {
         layers.push(self.inventory.clone());
         layers.extend(over.filter_map(layer));
         layers.push(Arc::new(var_map::VarMap::from_trusted(&self.options.extra_vars)));
+        if let Some(plugins) = self.plugins_variable() {
+            let plugins = Map::from_iter([(filters::PLUGINS.to_owned(), plugins)]);
+            layers.push(Arc::new(var_map::VarMap::from_trusted(&plugins)));
+        }
         ExprScope::new(layers, BTreeSet::new())
     }
 

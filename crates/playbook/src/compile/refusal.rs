@@ -5,7 +5,6 @@ use super::{Compiler, Context};
 use crate::lang::yaml::SpannedNode;
 use crate::plan::{HostRules, OutcomeRules, Plan, PlanStep, REFUSED, Task};
 use crate::rendered;
-use crate::template::expr;
 use remoor_model::Fault;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -74,7 +73,7 @@ impl Compiler<'_> {
         }
         // A condition that is faulty itself fails when it is evaluated, so the other ones decide
         // whether the run gets that far.
-        own.keywords.when.retain(|condition| expr::check_expression(&condition.text).is_ok());
+        own.keywords.when.retain(|condition| self.check_expression(&condition.text).is_ok());
         let once = self.runs_once(&own);
         let skipped = own.keywords.run_once && !self.current_play.first && !once;
         if !own.handler && !self.is_selected(&own.keywords.tags) || skipped {

@@ -357,6 +357,7 @@ impl Compiler<'_> {
         if !self.opens(file, at) {
             return None;
         }
+        self.load_plugins(&dir);
         let part = |part: &str| asked.from.get(part).map_or("main", String::as_str);
         let own_defaults = self.role_vars(&dir, "defaults", part("defaults"), (file, at));
         let own_vars = self.role_vars(&dir, "vars", part("vars"), (file, at));

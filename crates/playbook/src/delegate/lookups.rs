@@ -1,4 +1,5 @@
-//! Lookups that a run asks the controller for, such as `password` and `pipe`.
+//! Lookups that a run asks the controller for, such as `password` and `pipe`, and calls of filters
+//! and tests in Python.
 //!
 //! ```text
 //! run ──Lookup: task, values, item, call──> controller: plan_lookup -> PlannedLookup
@@ -6,12 +7,13 @@
 //! ```
 //! The host may be compromised. So the controller evaluates the task with its own copy of the plan,
 //! and performs the call only if this evaluation makes it. The values of the host are data: they
-//! can be part of an argument only where the playbook uses facts or results there.
+//! can be part of an argument only where the playbook uses facts or results there. A filter or test
+//! gets them as its input, so the host chooses this input, but never the plugin.
 
 use super::include_chain::TaskPath;
 use super::{ControllerLink, ControllerView, DelegationError, ReceivedState, Request};
 use crate::compile;
-use crate::filters::{self, AnswersLookups, LookupAnswer, LookupCall};
+use crate::filters::{self, AnswersLookups, LookupAnswer, LookupCall, PluginSet};
 use crate::modules;
 use crate::plan::{Plan, Play, RepeatKind, Task, TaskCondition};
 use crate::run::task::scope_with_result;
@@ -49,11 +51,13 @@ pub struct LookupRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedLookup {
     pub call: LookupCall,
-    /// Directories below the root of the playbook's files in which the lookup searches, in order.
+    /// Directories below the root of the playbook's files, in order: those in which a lookup
+    /// searches, or those with the plugins of filters and tests.
     pub places: Vec<String>,
     /// Variables of the inventory and the playbook for a plugin. The host has no influence on them.
     pub variables: Map<String, Value>,
     /// Whether the arguments depend on facts or results of the host, which may be compromised.
+    /// False for filters and tests, whose input may always be a value of the host.
     pub depends_on_host: bool,
 }
 
@@ -82,9 +86,15 @@ pub fn plan_lookup(
         (true, _) => {}
         (false, Err(error)) => return Err(error),
         (false, Ok(())) => {
-            let why = format!("the controller's evaluation does not make this call of the lookup `{}`", call.name);
+            let (kind, name) = (call.plugin.as_word(), &call.name);
+            let why = format!("the controller's evaluation does not make this call of the {kind} `{name}`");
             return Err(DelegationError::Failed(format!("{why} with its own variables")));
         }
+    }
+    let variables = variables_for_plugin(plan, play, task, controller);
+    if !call.plugin.is_lookup() {
+        let places = PluginSet::of_plan(&plan.extra).dirs;
+        return Ok(PlannedLookup { call, places, variables, depends_on_host: false });
     }
     let places = filters::search_places(&task.place.file, &plan.playbook);
     state.facts.clear();
@@ -97,6 +107,11 @@ pub fn plan_lookup(
     let opened = !has_loops || path.open(&mut frame, &layers).is_ok();
     let search = TaskSearch { plan, task, scope: frame.scope(play, task) };
     let depends_on_host = !opened || !filters::makes_call(&call, || search.run_without_host(item.as_ref(), &call.name));
+    Ok(PlannedLookup { call, places, variables, depends_on_host })
+}
+
+/// The variables of the inventory and the playbook for a plugin.
+fn variables_for_plugin(plan: &Plan, play: &Play, task: &Task, controller: &ControllerView) -> Map<String, Value> {
     let mut variables = plugin_variables(plan, play, task);
     let of_inventory = (controller.host_vars)(&plan.host).unwrap_or_default();
     let plain = |value: &Value| !value.as_str().is_some_and(has_markup);
@@ -105,7 +120,7 @@ pub fn plan_lookup(
         variables.entry(name).or_insert(value);
     }
     variables.insert("inventory_hostname".to_owned(), plan.host.clone().into());
-    Ok(PlannedLookup { call, places, variables, depends_on_host })
+    variables
 }
 
 fn is_for_plugins(name: &str) -> bool {
@@ -289,7 +304,7 @@ pub(crate) struct LookupLink {
 }
 
 impl LookupLink {
-    /// None: the plan calls no lookup.
+    /// None: the plan calls no lookup and no plugin.
     pub fn new(link: &ControllerLink, plan: &Plan) -> Option<Self> {
         let (words, whole) = compile::words_of(plan);
         let calls = ["lookup", "query", "q"].iter().any(|name| words.contains(*name));
@@ -297,7 +312,9 @@ impl LookupLink {
         plan.each_task(&mut |task| {
             loops |= task.repeat.as_ref().is_some_and(|repeat| repeat.kind == RepeatKind::Lookup);
         });
-        (calls || loops || whole).then(|| Self { link: link.clone(), names: (!whole).then(|| Arc::new(words)) })
+        let plugins = plan.extra.contains_key(filters::PLUGINS);
+        (calls || loops || whole || plugins)
+            .then(|| Self { link: link.clone(), names: (!whole).then(|| Arc::new(words)) })
     }
 
     /// The answers for a task that begins with these values.

@@ -2,7 +2,7 @@
 //! this part, because the other variables of the plan may be secrets of another host.
 
 use crate::compile;
-use crate::filters::LOOKUP_FILES;
+use crate::filters::{LOOKUP_FILES, PLUGINS};
 use crate::modules::PYTHON_VARIABLE;
 use crate::plan::{Plan, PlanSecrets, PlanStep, Play, Task};
 use crate::template::expr;
@@ -96,6 +96,7 @@ pub(super) fn texts_of(plan: &Plan, state: &RunState) -> Vec<String> {
 /// the host, which may refer to those of layers.
 fn keep_needed_layers(plan: &mut Plan, inventory: &Map<String, Value>) {
     let (layers, mut extra) = (std::mem::take(&mut plan.layers), std::mem::take(&mut plan.extra));
+    plan.extra.extend(extra.remove_entry(PLUGINS));
     // A name stands for its values in all layers, because the search does not know precedence.
     let mut all: Map<String, Value> =
         LOOKUPS.iter().map(|name| ((*name).to_owned(), Value::Array(Vec::new()))).collect();

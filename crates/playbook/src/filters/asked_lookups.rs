@@ -1,10 +1,11 @@
 //! Lookups that the controller answers during `remoor play`: those that the run cannot answer
-//! itself, because they read files, commands or services of the controller.
+//! itself, because they read files, commands or services of the controller. Filters and tests of
+//! Python are calls of the same kind.
 //!
 //! The run asks with the evaluated arguments. The controller evaluates the task again with its own
 //! variables. It performs a lookup only if this evaluation makes the same call (`LookupSearch`).
 
-use super::failure;
+use super::{PluginKind, failure};
 use crate::vars::scope::{ExprScope, note_unknown, scope_of, value_of};
 use crate::vars::var_map::Var;
 use base64::Engine as _;
@@ -24,7 +25,11 @@ const STOPPED: &str = "the controller has found this lookup";
 /// A call of a lookup with its evaluated arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LookupCall {
+    /// The kind of plugin, because filters and tests of Python are called in the same way.
+    #[serde(default, skip_serializing_if = "PluginKind::is_lookup")]
+    pub plugin: PluginKind,
     pub name: String,
+    /// The arguments. The first one of a filter or test is its input.
     pub terms: Vec<Json>,
     #[serde(default)]
     pub options: Map<String, Json>,
@@ -32,13 +37,21 @@ pub struct LookupCall {
 
 impl LookupCall {
     pub fn new(name: &str, terms: Vec<Json>) -> Self {
-        Self { name: name.to_owned(), terms, options: Map::new() }
+        Self { plugin: PluginKind::Lookup, name: name.to_owned(), terms, options: Map::new() }
+    }
+
+    /// The kind and the name, for messages.
+    pub fn label(&self) -> String {
+        match self.plugin {
+            PluginKind::Lookup => format!("lookup {}", self.name),
+            PluginKind::Filter | PluginKind::Test => format!("{} `{}`", self.plugin.as_word(), self.name),
+        }
     }
 
     /// Identifies the call among all calls of a run.
     pub fn key(&self) -> String {
         let options: BTreeMap<&String, &Json> = self.options.iter().collect();
-        serde_json::to_string(&(&self.name, &self.terms, options)).unwrap_or_default()
+        serde_json::to_string(&(self.plugin, &self.name, &self.terms, options)).unwrap_or_default()
     }
 }
 
@@ -142,7 +155,7 @@ pub fn ask_controller(scope: &ExprScope, call: &LookupCall) -> Result<Vec<Json>,
         }
         let known = search.answers.get(&key).cloned();
         search.read.extend(known.clone().map(|known| (key, known)));
-        Some(known.ok_or_else(|| failure(format!("lookup {}: the run has not asked for it", call.name))))
+        Some(known.ok_or_else(|| failure(format!("{}: the run has not asked for it", call.label()))))
     });
     if let Some(known) = searched {
         return known;
@@ -152,14 +165,14 @@ pub fn ask_controller(scope: &ExprScope, call: &LookupCall) -> Result<Vec<Json>,
     }
     match scope.host_layers().and_then(|own| own.answers.as_ref()).map(|answers| answers.answer(scope, call)) {
         Some(LookupAnswer::Items(found)) => Ok(found),
-        Some(LookupAnswer::Failed(why)) => Err(failure(format!("lookup {}: {why}", call.name))),
+        Some(LookupAnswer::Failed(why)) => Err(failure(format!("{}: {why}", call.label()))),
         Some(LookupAnswer::Unknown) => {
             note_unknown();
-            Err(failure(format!("lookup {}: it depends on tasks that were not run", call.name)))
+            Err(failure(format!("{}: it depends on tasks that were not run", call.label())))
         }
         None => {
             scope.fail_before_run()?;
-            Err(failure(format!("lookup `{}` {ONLY_IN_PLAY}", call.name)))
+            Err(failure(format!("{} `{}` {ONLY_IN_PLAY}", call.plugin.as_word(), call.name)))
         }
     }
 }

@@ -6,12 +6,12 @@ use super::lookups::items;
 use super::{FilterResult, failure, list};
 use crate::lang::{hosts, python};
 use crate::template::expr;
-use crate::vars::scope::{on_the_node, scope_of, with_default};
+use crate::vars::scope::{on_the_node, scope_of, with_default, with_values};
 use crate::vars::var_map;
 use base64::Engine as _;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, State, Value};
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
 use std::cell::Cell;
 
 /// The variable with the files that the compiler includes for lookups. A playbook cannot have a
@@ -209,14 +209,23 @@ fn add_paths(files: &[String], paths: &[String], names: &mut Vec<String>) {
     }
 }
 
-pub(super) fn template(state: &State, names: &[Value]) -> Result<Vec<Value>, Error> {
-    names.iter().map(|name| render(state, name)).collect()
+pub(super) fn template(state: &State, names: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
+    // These options have no effect in ansible-core 2.19 either.
+    for name in ["convert_data", "jinja2_native"] {
+        k.get::<Option<Value>>(name)?;
+    }
+    let own = match k.get::<Option<Value>>("template_vars")?.map(|own| expr::to_json(&own)).transpose()? {
+        None => Map::new(),
+        Some(Json::Object(own)) => own,
+        Some(_) => return Err(failure("lookup template: `template_vars` takes a map")),
+    };
+    names.iter().map(|name| render(state, name, &own)).collect()
 }
 
-fn render(state: &State, name: &Value) -> FilterResult {
+fn render(state: &State, name: &Value, own: &Map<String, Json>) -> FilterResult {
     let text = included_text(state, "template", name)?;
     let vars = state.lookup("vars").ok_or_else(|| failure("lookup template: there are no variables"))?;
-    let vars = with_default(vars, "ansible_managed", "Ansible managed");
+    let vars = with_values(with_default(vars, "ansible_managed", "Ansible managed"), own);
     let depth = DEPTH.get();
     if depth >= DEPTH_MAX {
         return Err(failure(format!("lookup template: more than {DEPTH_MAX} nested templates")));

@@ -25,14 +25,14 @@ fn evaluate_line(scope: &ExprScope, line: &str) -> Result<Json, String> {
     let text = line.replace('↵', "\n");
     let told = |e: Error| expr::explain(&e);
     if let Some(text) = text.strip_prefix("[file] ") {
-        expr::check_template(text).map_err(told)?;
+        expr::check_template(text, &PluginUses::new()).map_err(told)?;
         return expr::render(scope, "t", text, &Default::default()).map(Json::from).map_err(told);
     }
     if let Some(text) = text.strip_prefix("[when] ") {
-        expr::check_expression(text).map_err(told)?;
+        expr::check_expression(text, &PluginUses::new()).map_err(told)?;
         return expr::truth(scope, text).map(Json::from).map_err(told);
     }
-    expr::check_template(&text).map_err(told)?;
+    expr::check_template(&text, &PluginUses::new()).map_err(told)?;
     expr::native(scope, &text).and_then(|v| expr::to_json(&v)).map_err(told)
 }
 
@@ -88,7 +88,7 @@ fn filter_names_are_unique_and_not_refused() {
     let refused: Vec<&str> = REFUSED.iter().map(|(name, _)| *name).filter(|name| names.contains(name)).collect();
     assert!(refused.is_empty(), "{refused:?}");
     for name in ["defualt", "regex_replac"] {
-        let error = check_names(&format!("{{{{ x | {name} }}}}")).unwrap_err();
+        let error = check_names(&format!("{{{{ x | {name} }}}}"), &PluginUses::new()).unwrap_err();
         assert!(expr::explain(&error).contains("did you mean"), "{}", expr::explain(&error));
     }
 }

@@ -2,7 +2,7 @@
 //! before a template runs.
 
 use super::methods::KNOWN;
-use super::{REFUSED, all_filters, all_tests};
+use super::{PluginUse, PluginUses, REFUSED, all_filters, all_tests};
 use crate::template::lint::{self, NameKind};
 use minijinja::{Error, ErrorKind};
 use remoor_model::nearest_word;
@@ -54,18 +54,28 @@ pub const TESTS_REFUSED: &[(&str, &str)] =
     &[("vaulted_file", "it reads a file of the controller"), ("escaped", "there is no automatic escaping")];
 
 /// Checks that all filters, tests and methods in a template exist. The error names the first
-/// unknown one and suggests a similar name.
-pub fn check_names(template: &str) -> Result<(), Error> {
+/// unknown one and suggests a similar name. `plugins` are those that the template may call.
+pub fn check_names(template: &str, plugins: &PluginUses) -> Result<(), Error> {
     for (kind, name) in lint::filters_and_tests(template) {
+        let unknown = match kind {
+            NameKind::Filter => ErrorKind::UnknownFilter,
+            NameKind::Test => ErrorKind::UnknownTest,
+        };
+        let found = plugins.get(&(kind, name.clone()));
+        match found {
+            Some(PluginUse::Callable) => continue,
+            Some(PluginUse::Refused(why)) => return Err(Error::new(unknown, format!("`{name}` {why}"))),
+            None => {}
+        }
         let collections =
             ["ansible.builtin.", "ansible.legacy.", "ansible.utils.", "ansible.netcommon.", "community.general."];
         let prefix = collections.into_iter().find(|prefix| name.starts_with(prefix)).unwrap_or_default();
         let short = &name[prefix.len()..];
-        let (known, refused, what): (Vec<&str>, _, _) = match kind {
-            NameKind::Filter => (all_filters().map(|f| f.name).collect(), REFUSED, ErrorKind::UnknownFilter),
+        let (known, refused): (Vec<&str>, _) = match kind {
+            NameKind::Filter => (all_filters().map(|f| f.name).collect(), REFUSED),
             NameKind::Test => {
                 let known = all_tests().map(|a| a.name).chain(BUILTIN_TESTS.iter().copied());
-                (known.collect(), TESTS_REFUSED, ErrorKind::UnknownTest)
+                (known.collect(), TESTS_REFUSED)
             }
         };
         if known.contains(&short) {
@@ -74,13 +84,13 @@ pub fn check_names(template: &str) -> Result<(), Error> {
                 continue;
             }
             let full = format!("{}{short}", prefixes.first().unwrap_or(&""));
-            return Err(Error::new(what, format!("`{name}` (did you mean `{full}`?)")));
+            return Err(Error::new(unknown, format!("`{name}` (did you mean `{full}`?)")));
         }
         let hint = match refused.iter().find(|(own, _)| *own == short) {
             Some((_, why)) => format!(" is not part of the language: {why}"),
             None => nearest_word(short, known).map(|n| format!(" (did you mean `{n}`?)")).unwrap_or_default(),
         };
-        return Err(Error::new(what, format!("`{name}`{hint}")));
+        return Err(Error::new(unknown, format!("`{name}`{hint}")));
     }
     // Macros of an imported template may have any name, and calls of them look like methods.
     if !template.contains("import") {

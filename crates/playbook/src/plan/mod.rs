@@ -21,7 +21,8 @@ pub use delegation::{DelegatedRun, Delegation, HostRules, ReplacedPlan, ResumedR
 pub use idle_modules::is_idle;
 pub use plan_secrets::PlanSecrets;
 pub use python_module::{
-    ModuleOrigin, ModuleRefusal, ModuleRequest, ModuleSource, PYTHON_PLAN_VERSION, PackedModule, PythonModule,
+    ModuleOrigin, ModuleRefusal, ModuleRequest, ModuleSource, PYTHON_PLAN_VERSION, PackedModule, PluginRequest,
+    PythonModule,
 };
 use remoor_model::flat_form;
 use serde::{Deserialize, Serialize};

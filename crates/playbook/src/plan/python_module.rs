@@ -1,11 +1,14 @@
 //! Modules that a plan carries as Python, because remoor has no native form of them; and the
 //! source from which the compiler gets them.
 
-use super::{PLAN_VERSION, Plan, Task};
-use crate::modules::FACT_MODULES;
+use super::{PLAN_VERSION, Plan, SourcePlace, Task};
+use crate::filters::{PluginKind, PluginSet};
+use crate::modules::{self, FACT_MODULES};
+use crate::template::lint;
 use crate::vars::var_map::has_markup;
 use remoor_model::Fault;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -44,6 +47,17 @@ pub struct ModuleRequest {
     pub dirs: Vec<String>,
     /// The collections of the keyword `collections`.
     pub collections: Vec<String>,
+}
+
+/// The question for a filter or test that is not native.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PluginRequest {
+    pub kind: PluginKind,
+    /// The name in the playbook, with or without a collection.
+    pub name: String,
+    /// Whether a file of the playbook's directory defines it. Otherwise only the installed
+    /// ansible-core knows whether the plugin exists.
+    pub in_files: bool,
 }
 
 /// The source from which a module was packed. It is information for people and for tools; a run
@@ -97,6 +111,11 @@ pub enum ModuleRefusal {
 /// equal modules for equal requests as long as the fleet and the installed software are the same.
 pub trait ModuleSource: std::fmt::Debug {
     fn pack(&self, request: &ModuleRequest) -> Result<Arc<PackedModule>, ModuleRefusal>;
+
+    /// Whether the controller can call a filter or test in Python.
+    fn find_plugin(&self, _request: &PluginRequest) -> Result<(), ModuleRefusal> {
+        Err(ModuleRefusal::NativeOnly)
+    }
 }
 
 impl Plan {
@@ -125,7 +144,8 @@ impl Plan {
         out
     }
 
-    /// A warning for each task that is not native. `packer` is the machine that needs ansible-core.
+    /// A warning for each task that is not native or calls a plugin. `packer` is the machine that
+    /// needs ansible-core.
     pub fn python_warnings(&self, packer: &str) -> Vec<Fault> {
         let warn = |(task, module): (&Task, &PythonModule)| {
             let message = format!(
@@ -134,7 +154,39 @@ impl Plan {
             );
             Fault::warn(&task.place.file, task.place.line, 1, message)
         };
-        self.python_tasks().into_iter().map(warn).collect()
+        let plugins = self.plugin_uses().into_iter().map(|(place, kind, name)| {
+            let message = format!("{kind} `{name}` is a plugin in Python, for which {packer} needs ansible-core");
+            Fault::warn(&place.file, place.line, 1, message)
+        });
+        self.python_tasks().into_iter().map(warn).chain(plugins).collect()
+    }
+
+    /// The tasks that call filters and tests in Python. A plugin that only variables call has the
+    /// place of the playbook.
+    fn plugin_uses(&self) -> Vec<(SourcePlace, &'static str, String)> {
+        let PluginSet { mut names, .. } = PluginSet::of_plan(&self.extra);
+        let (mut out, all) = (Vec::new(), names.clone());
+        if all.is_empty() {
+            return out;
+        }
+        self.each_task(&mut |task| {
+            let files = task.files.assets.values().chain(task.files.parts.values());
+            let files = files.filter_map(|asset| modules::asset_content(self, asset).ok());
+            let mut text: String = files.map(String::from_utf8_lossy).collect();
+            let conditions = [&task.outcome.failed_when, &task.outcome.changed_when, &task.retry.until];
+            let conditions = task.when.iter().chain(conditions.into_iter().flatten().flatten());
+            conditions.for_each(|condition| text += &format!("{{{{ {} }}}}", condition.text));
+            add_texts(&serde_json::to_value(task).unwrap_or_default(), &mut text);
+            let named = lint::filters_and_tests(&text).into_iter().chain(lint::names_in_arguments(&text));
+            let named = named.map(|(kind, name)| (PluginKind::from(kind), name)).collect::<BTreeSet<_>>();
+            for (kind, name) in named.intersection(&all) {
+                names.remove(&(*kind, name.clone()));
+                out.push((task.place.clone(), kind.as_word(), name.clone()));
+            }
+        });
+        let place = SourcePlace { file: self.playbook.clone(), line: 0 };
+        out.extend(names.into_iter().map(|(kind, name)| (place.clone(), kind.as_word(), name)));
+        out
     }
 
     /// Removes the modules that no task uses, because the tags of their tasks are not selected.
@@ -153,5 +205,15 @@ impl Plan {
                 self.blobs.remove(&module.sha256);
             }
         }
+    }
+}
+
+/// Adds all texts with markup in a value.
+fn add_texts(value: &Value, out: &mut String) {
+    match value {
+        Value::String(text) if has_markup(text) => *out += text,
+        Value::Array(items) => items.iter().for_each(|item| add_texts(item, out)),
+        Value::Object(map) => map.values().for_each(|item| add_texts(item, out)),
+        _ => {}
     }
 }

@@ -5,7 +5,7 @@
 //! undefined values along the chain, as Ansible does (`undefined_chain.rs`), also out of the
 //! variables that read them. The use of an undefined value is still an error.
 
-use crate::filters::{self, UndefinedPolicy};
+use crate::filters::{self, PluginUses, UndefinedPolicy};
 use crate::lang::python;
 use crate::template::{bounds, lint, python_source, undefined_chain};
 use crate::vars::scope::{self, ExprScope};
@@ -15,17 +15,50 @@ use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// Maximum number of minijinja instructions per evaluation.
 const FUEL: u64 = 2_000_000;
 
-static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, UndefinedPolicy::Fails));
-/// The environment for texts that `undefined_chain` has rewritten.
-static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, UndefinedPolicy::Passes));
-/// The environment that reports the name of an undefined variable. It renders every visible
-/// variable, so it is used only after a failure.
-static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::Yes, UndefinedPolicy::Fails));
+/// Maximum number of plans whose environments are kept.
+const PLANS_MAX: usize = 16;
+
+static NATIVE: LazyLock<Arc<Environments>> = LazyLock::new(|| Arc::new(Environments::new("")));
+/// The environments of plans that call plugins, by the value of `PLUGINS`.
+static WITH_PLUGINS: Mutex<BTreeMap<String, Arc<Environments>>> = Mutex::new(BTreeMap::new());
+
+/// The environments of one set of plugins.
+struct Environments {
+    strict: Environment<'static>,
+    /// For texts that `undefined_chain` has rewritten.
+    chain: Environment<'static>,
+    /// Reports the name of an undefined variable. It renders every visible variable, so it is used
+    /// only after a failure.
+    named: Environment<'static>,
+}
+
+impl Environments {
+    fn new(plugins: &str) -> Self {
+        Self {
+            strict: environment(Named::No, UndefinedPolicy::Fails, plugins),
+            chain: environment(Named::No, UndefinedPolicy::Passes, plugins),
+            named: environment(Named::Yes, UndefinedPolicy::Fails, plugins),
+        }
+    }
+
+    /// The environments for the expressions of a scope.
+    fn find_for(scope: &ExprScope) -> Arc<Self> {
+        let Some(plugins) = filters::plugins_of(scope) else { return NATIVE.clone() };
+        let mut all = WITH_PLUGINS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(plugins) {
+            return known.clone();
+        }
+        if all.len() >= PLANS_MAX {
+            all.clear();
+        }
+        all.entry(plugins.to_owned()).or_insert_with(|| Arc::new(Self::new(plugins))).clone()
+    }
+}
 
 thread_local! {
     /// One list for each template that is being rendered: the first two values that it printed.
@@ -38,7 +71,7 @@ enum Named {
     No,
 }
 
-fn environment(named: Named, undefined: UndefinedPolicy) -> Environment<'static> {
+fn environment(named: Named, undefined: UndefinedPolicy, plugins: &str) -> Environment<'static> {
     let mut env = Environment::new();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
@@ -73,6 +106,7 @@ fn environment(named: Named, undefined: UndefinedPolicy) -> Environment<'static>
     });
     filters::register(&mut env, undefined);
     bounds::register(&mut env);
+    filters::register_plugins(&mut env, undefined, plugins);
     env
 }
 
@@ -120,7 +154,7 @@ fn circle(error: &Error) -> Option<String> {
 
 /// Evaluates an expression (without braces).
 pub fn eval(scope: &ExprScope, text: &str) -> Result<Value, Error> {
-    again_if_undefined(|env, chained| {
+    again_if_undefined(scope, |env, chained| {
         let text = if chained { undefined_chain::expression(text).into() } else { Cow::Borrowed(text) };
         let compiled = env.compile_expression_owned(python_source::expression(&text).into_owned())?;
         let value = bounds::value(bounds::with_visit_count(|| compiled.eval(scope.root()))?)?;
@@ -131,15 +165,19 @@ pub fn eval(scope: &ExprScope, text: &str) -> Result<Value, Error> {
 
 /// Runs `attempt` in strict mode. If a value was undefined, runs `attempt` again with `true` as the
 /// second argument. `attempt` must then rewrite chains such as `a.b.c` in its text.
-fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result<T, Error>) -> Result<T, Error> {
-    attempt(&STRICT, false).or_else(|e| {
+fn again_if_undefined<T>(
+    scope: &ExprScope,
+    attempt: impl Fn(&Environment<'static>, bool) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let environments = Environments::find_for(scope);
+    attempt(&environments.strict, false).or_else(|e| {
         if e.kind() != ErrorKind::UndefinedError {
             return Err(e);
         }
         // The retry has a maximum depth, because nested variables that all fail would double the
         // work with each level.
         if scope::depth() < 6 {
-            match scope::passing_undefined(|| attempt(&CHAIN, true)) {
+            match scope::passing_undefined(|| attempt(&environments.chain, true)) {
                 Ok(value) => return Ok(value),
                 // The retry got past the undefined value and failed later, so the later error is
                 // reported.
@@ -149,7 +187,7 @@ fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result
                 Err(_) => {}
             }
         }
-        if e.detail().is_none() { attempt(&NAMED, false) } else { Err(e) }
+        if e.detail().is_none() { attempt(&environments.named, false) } else { Err(e) }
     })
 }
 
@@ -186,7 +224,7 @@ pub fn native(scope: &ExprScope, text: &str) -> Result<Value, Error> {
         });
     }
     let source = text;
-    again_if_undefined(|env, chained| {
+    again_if_undefined(scope, |env, chained| {
         let text = if chained { undefined_chain::template(body).into() } else { Cow::Borrowed(body) };
         PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
         let out = bounds::with_output_count(|| env.render_named_str("template", &ready(&text), scope.root()));
@@ -257,7 +295,7 @@ pub fn inner_expression(text: &str) -> Option<&str> {
     let inner = inner.strip_prefix('-').unwrap_or(inner);
     let inner = inner.strip_suffix('-').unwrap_or(inner).trim();
     // `{{ a }} {{ b }}` begins and ends in the same way, but its inside is not an expression.
-    STRICT.compile_expression_owned(python_source::expression(inner).into_owned()).ok()?;
+    NATIVE.strict.compile_expression_owned(python_source::expression(inner).into_owned()).ok()?;
     Some(inner)
 }
 
@@ -292,7 +330,7 @@ pub fn render_file(
 /// Renders a template file. `parts` are the templates that the file may include, by the names that
 /// the file uses.
 pub fn render(scope: &ExprScope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
-    again_if_undefined(|base, chained| {
+    again_if_undefined(scope, |base, chained| {
         // A second attempt prints anew.
         PRINTED.with_borrow_mut(|frames| frames.last_mut().into_iter().for_each(Vec::clear));
         let written = |text| {
@@ -309,36 +347,36 @@ pub fn render(scope: &ExprScope, name: &str, text: &str, parts: &BTreeMap<String
 
 /// Whether minijinja has a function of this name.
 pub fn is_function(name: &str) -> bool {
-    STRICT.globals().any(|(own, _)| own == name)
+    NATIVE.strict.globals().any(|(own, _)| own == name)
 }
 
 /// Names that a template reads and does not set itself. Empty if the text is not a valid template.
 pub fn names_read(text: &str) -> BTreeSet<String> {
     let text = ready(text);
-    let Ok(template) = STRICT.template_from_named_str("template", &text) else { return BTreeSet::new() };
+    let Ok(template) = NATIVE.strict.template_from_named_str("template", &text) else { return BTreeSet::new() };
     template.undeclared_variables(false).into_iter().filter(|name| !is_function(name)).collect()
 }
 
 /// Checks syntax, filter names and test names of an expression without evaluating it. The line of
-/// the error is relative to `text`.
-pub fn check_expression(text: &str) -> Result<(), Error> {
+/// the error is relative to `text`. `plugins` are those that the text may call.
+pub fn check_expression(text: &str, plugins: &PluginUses) -> Result<(), Error> {
     let (text, markup) = (text.trim(), crate::vars::var_map::has_markup(text));
     if markup {
-        return check_template(text);
+        return check_template(text, plugins);
     }
-    STRICT.compile_expression_owned(python_source::expression(text).into_owned())?;
-    filters::check_names(&format!("{{{{ {text} }}}}"))
+    NATIVE.strict.compile_expression_owned(python_source::expression(text).into_owned())?;
+    filters::check_names(&format!("{{{{ {text} }}}}"), plugins)
 }
 
-/// Checks syntax, filter names and test names of a template.
-pub fn check_template(text: &str) -> Result<(), Error> {
-    STRICT.template_from_named_str("template", &ready(text))?;
-    filters::check_names(text)
+/// Checks syntax, filter names and test names of a template. `plugins` are those that it may call.
+pub fn check_template(text: &str, plugins: &PluginUses) -> Result<(), Error> {
+    NATIVE.strict.template_from_named_str("template", &ready(text))?;
+    filters::check_names(text, plugins)
 }
 
 /// The position in a template of an error that [`check_template`] returned: line and column, from
 /// 1.
-pub fn place_of(error: &Error, template: &str) -> (u32, u32) {
+pub fn place_of(error: &Error, template: &str, plugins: &PluginUses) -> (u32, u32) {
     if let Some(line) = error.line() {
         return (u32::try_from(line).unwrap_or(u32::MAX), 1);
     }
@@ -346,7 +384,7 @@ pub fn place_of(error: &Error, template: &str) -> (u32, u32) {
     // fails with the same error when it is checked alone.
     let mut offset = 0;
     for part in lint::parts(template) {
-        if filters::check_names(part.whole).is_err_and(|own| own.detail() == error.detail()) {
+        if filters::check_names(part.whole, plugins).is_err_and(|own| own.detail() == error.detail()) {
             return lint::place(template, offset);
         }
         offset += part.whole.len();

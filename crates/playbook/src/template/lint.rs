@@ -30,7 +30,7 @@ pub const KEYWORDS: [&str; 22] = [
     "extends",
 ];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NameKind {
     Filter,
     Test,
@@ -183,6 +183,25 @@ pub fn filters_and_tests(template: &str) -> Vec<(NameKind, String)> {
             at += 2;
         }
         out.push((kind, name));
+    }
+    out
+}
+
+/// The filters and tests that a template names as texts, as in `map('upper')`.
+pub fn names_in_arguments(template: &str) -> Vec<(NameKind, String)> {
+    let tokens = tokens(template);
+    let mut out = Vec::new();
+    for (at, pair) in tokens.windows(2).enumerate() {
+        let [Token::Word(filter), Token::Sign('(')] = pair else { continue };
+        let arguments = tokens[at + 2..].iter().take_while(|token| **token != Token::Sign(')'));
+        let mut texts = arguments.filter_map(|token| if let Token::Text(text) = token { Some(*text) } else { None });
+        let (kind, name) = match *filter {
+            "map" => (NameKind::Filter, texts.next()),
+            "select" | "reject" => (NameKind::Test, texts.next()),
+            "selectattr" | "rejectattr" => (NameKind::Test, texts.nth(1)),
+            _ => continue,
+        };
+        out.extend(name.map(|name| (kind, name.to_owned())));
     }
     out
 }

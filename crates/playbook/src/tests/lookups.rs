@@ -4,7 +4,7 @@ use super::delegation::{compile_playbook, view};
 use super::*;
 use crate::{
     ControllerLink, ControllerRequest, DelegationError, KnownAnswers, LookupAnswer, LookupCall, PlannedLookup,
-    plan_delegated, plan_lookup, read_request, with_lookup_answers,
+    PluginKind, plan_delegated, plan_lookup, read_request, with_lookup_answers,
 };
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
@@ -33,9 +33,17 @@ impl FakeController {
                     Ok(lookup) => lookup,
                     Err(error) => return LookupAnswer::of_error(&error).encode(),
                 };
-                let LookupCall { name, terms, options } = &lookup.call;
+                let LookupCall { plugin, name, terms, options } = &lookup.call;
                 let texts: Vec<&str> = terms.iter().filter_map(Value::as_str).collect();
                 let items = match name.as_str() {
+                    _ if *plugin == PluginKind::Test => vec![json!(terms.len() < 2 || terms[0] == terms[1])],
+                    _ if *plugin == PluginKind::Filter && texts == ["fail"] => {
+                        return LookupAnswer::Failed("it has failed".to_owned()).encode();
+                    }
+                    _ if *plugin == PluginKind::Filter => {
+                        let options = if options.is_empty() { String::new() } else { json!(options).to_string() };
+                        vec![json!(format!("{name}{}{options}", json!(terms)))]
+                    }
                     "lines" => texts.iter().flat_map(|text| text.split(' ')).map(Value::from).collect(),
                     "pipe" if texts == ["fail"] => {
                         return LookupAnswer::Failed("it has failed".to_owned()).encode();
@@ -54,7 +62,7 @@ impl FakeController {
 }
 
 /// Runs the playbook, and returns the lookups that the controller has performed.
-fn run_playbook(dir: &Path, text: &str, files: &[(&str, &str)], check: bool) -> (Ran, Vec<PlannedLookup>) {
+pub(super) fn run_playbook(dir: &Path, text: &str, files: &[(&str, &str)], check: bool) -> (Ran, Vec<PlannedLookup>) {
     let plan = compile_playbook(dir, text, files);
     let copy = plan.clone();
     let controller = Arc::new(FakeController::default());

@@ -23,6 +23,7 @@ mod other_users;
 mod pending_handlers;
 mod properties;
 mod python_modules;
+mod python_plugins;
 mod reboot;
 mod refusals;
 mod run_once;

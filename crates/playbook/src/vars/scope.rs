@@ -333,6 +333,14 @@ pub fn with_default(vars: Value, name: &str, value: &str) -> Value {
     scope.with_layer(layer).root()
 }
 
+/// Returns the variables `vars` with these values, which take precedence. They are data.
+pub fn with_values(vars: Value, values: &serde_json::Map<String, serde_json::Value>) -> Value {
+    match vars.downcast_object_ref::<Root>().filter(|_| !values.is_empty()) {
+        Some(root) => root.0.with_layer(VarMap::from_untrusted(values)).root(),
+        None => vars,
+    }
+}
+
 /// The number of nested variables that the current evaluation is rendering.
 pub fn depth() -> usize {
     OPEN.with_borrow(Vec::len)
