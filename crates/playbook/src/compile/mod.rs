@@ -99,6 +99,9 @@ pub struct CompileOptions<'a> {
     pub root: &'a str,
     /// Whether the host is the machine on which the run starts, whatever the inventory contains.
     pub here: bool,
+    /// The login user that all plays of the host have in `remote_user`. None: the inventory or the
+    /// command chooses the login user.
+    pub remote_user: Option<&'a str>,
     /// Whether the run has a controller that runs delegated tasks, as `remoor play` has. Otherwise
     /// a task of another host is refused.
     pub delegates: bool,
