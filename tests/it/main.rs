@@ -27,6 +27,8 @@ mod play_delegation;
 mod play_lookups;
 mod play_reboot;
 mod play_ssh;
+mod play_users;
+mod play_web;
 mod playbooks;
 mod protected;
 mod python_fleets;
