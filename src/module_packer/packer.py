@@ -132,13 +132,17 @@ def pack(request):
     with open(path, "rb") as source:
         text = source.read()
     wrapper, style = wrap(full.rsplit(".", 1)[-1] if "." in full else full, path)
-    if style != "new" or b"_ansiballz_main" not in wrapper:
+    profile = None
+    if style == "non_native_want_json" and text.startswith(b"#!"):
+        packed, fqn = pack_program(name, text)
+    elif style != "new" or b"_ansiballz_main" not in wrapper:
         raise Refused("style", "it is no Python module that uses AnsibleModule (style `%s`)" % style)
-    packed, fqn, names = repack(wrapper)
-    if "ansible/module_utils/basic.py" not in names:
-        # Such a module would ignore check mode.
-        raise Refused("style", "it is no Python module that uses AnsibleModule")
-    profile = re.search(rb"^\s*profile='([a-z0-9_]+)',$", wrapper, re.M)
+    else:
+        packed, fqn, names = repack(wrapper)
+        if "ansible/module_utils/basic.py" not in names:
+            # Such a module would ignore check mode.
+            raise Refused("style", "it is no Python module that uses AnsibleModule")
+        profile = re.search(rb"^\s*profile='([a-z0-9_]+)',$", wrapper, re.M)
     return {
         "name": full if full.count(".") >= 2 else "ansible.legacy." + full,
         "entry": fqn,
@@ -239,17 +243,62 @@ def repack(wrapper):
     entry = re.search(rb"(?:module_fqn=|mod_name=)['\"]([A-Za-z0-9_.]+)['\"]", wrapper)
     if entry is None:
         raise Refused("failed", "this ansible-core packs modules in a form that remoor does not know")
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(longest))) as old:
+        files = {name: old.read(name) for name in old.namelist()}
+    return write_archive(files), entry.group(1).decode(), set(files)
+
+
+def write_archive(files):
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(base64.b64decode(longest))) as old, zipfile.ZipFile(out, "w") as new:
-        names = sorted(set(old.namelist()))
-        for name in names:
+    with zipfile.ZipFile(out, "w") as new:
+        for name in sorted(files):
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = 0o600 << 16
-            new.writestr(info, old.read(name))
+            new.writestr(info, files[name])
     if out.tell() > PACKED_MAX:
         raise Refused("failed", "the packed module is larger than %d MiB" % (PACKED_MAX >> 20))
-    return out.getvalue(), entry.group(1).decode(), set(names)
+    return out.getvalue()
+
+
+# Starts a program that reads its arguments from a JSON file (style WANT_JSON). The archive of such a
+# module has no module_utils of Ansible, only the place where the runner puts the arguments.
+START_PROGRAM = """
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from ansible.module_utils import basic
+
+args = json.loads(basic._ANSIBLE_ARGS)["ANSIBLE_MODULE_ARGS"]
+if args.get("_ansible_check_mode") and b"_ansible_check_mode" not in PROGRAM:
+    text = "remote module (%s) does not support check mode" % args.get("_ansible_module_name")
+    print(json.dumps({"skipped": True, "msg": text}))
+    sys.exit(0)
+scratch = tempfile.mkdtemp(prefix=".remoor-", dir=args.get("_ansible_remote_tmp"))
+try:
+    for name, content in (("module", PROGRAM), ("args", json.dumps(args).encode())):
+        with open(os.path.join(scratch, name), "wb") as out:
+            out.write(content)
+    line = PROGRAM.split(b"\\n", 1)[0][2:].decode().split(None, 1)
+    done = subprocess.call(line + [os.path.join(scratch, "module"), os.path.join(scratch, "args")])
+finally:
+    shutil.rmtree(scratch, ignore_errors=True)
+sys.exit(done)
+"""
+
+
+def pack_program(name, text):
+    entry = "remoor_program_" + re.sub(r"\W", "_", name)
+    source = "PROGRAM = %r\n%s" % (text, START_PROGRAM)
+    empty = ["ansible/__init__.py", "ansible/module_utils/__init__.py"]
+    files = dict.fromkeys(empty, b"")
+    files["ansible/module_utils/basic.py"] = b"_ANSIBLE_ARGS = None\n"
+    files[entry + ".py"] = source.encode()
+    return write_archive(files), entry
 
 
 def internals():

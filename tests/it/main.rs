@@ -29,6 +29,8 @@ mod play_lookups;
 mod play_plugins;
 mod play_reboot;
 mod play_ssh;
+mod play_users;
+mod play_web;
 mod playbooks;
 mod protected;
 mod python_fleets;

@@ -28,13 +28,15 @@ const SITE: &str = r#"
     - {acme.tools.shout: {text: 5}, register: number}
     - {acme.tools.shout: , register: no_text, ignore_errors: true}
     - {acme.tools.shout: {text: x, extra: 1}, register: bad_option, ignore_errors: true}
+    - {said: {text: a b}, register: said, when: not ansible_check_mode}
+    - {checked: , register: checked}
     - {acme.tools.silent: , register: silent, ignore_errors: true, when: not ansible_check_mode}
     - {ansible.builtin.sysvinit: {name: acme, state: turned}, register: service, ignore_errors: true}
     - copy:
         dest: "{{ dir }}/results.json"
         content: "{{ {'role': role_note, 'own': own, 'again': own_again, 'repository': repository, 'no_repository': no_repository,
           'shout': shout, 'number': number, 'no_text': no_text, 'bad': bad_option, 'silent': silent,
-          'service': service, 'fact': role_fact | default('none')} | to_nice_json }}"
+          'service': service, 'fact': role_fact | default('none'), 'said': said, 'checked': checked, 'said_fact': said_fact | default('none')} | to_nice_json }}"
       check_mode: false
 "#;
 const OWN_TEXT: &str = r#"#!/usr/bin/python
@@ -77,6 +79,17 @@ def main():
 
 main()
 "#;
+/// Programs that read their arguments from a file.
+const SAID: &str = r#"#!/bin/sh
+# WANT_JSON
+text=$(sed 's/.*"text": "\([^"]*\)".*/\1/' "$1")
+printf '{"changed": true, "said": "%s",\n "ansible_facts": {"said_fact": 1}}\n' "$text"
+"#;
+const CHECKED: &str = r#"#!/bin/sh -e
+# WANT_JSON
+if grep -q '"_ansible_check_mode": true' "$1"; then checks=true; else checks=false; fi
+echo "{\"changed\": false, \"checks\": $checks}"
+"#;
 const SILENT: &str =
     "#!/usr/bin/python\nfrom ansible.module_utils.basic import AnsibleModule\nprint('nothing useful')\n";
 const RUNTIME: &str = "plugin_routing:\n  modules:\n    old_shout: {redirect: acme.tools.shout}\n";
@@ -99,6 +112,8 @@ fn write_project(dir: &Path) {
     for (name, text) in [
         ("site.yml", SITE),
         ("library/own_text.py", OWN_TEXT),
+        ("library/said.sh", SAID),
+        ("library/checked.sh", CHECKED),
         ("roles/noted/library/note.py", NOTE),
         ("roles/noted/module_utils/note_text.py", "def decorate(text):\n    return '<' + text + '>'\n"),
         ("roles/noted/tasks/main.yml", "- {note: {text: n}, register: role_note}\n"),

@@ -97,12 +97,6 @@ impl ExecutorWork for NodeWork {
             Err(error) => return refused_end(&unreadable_plan(&error)),
         };
         let login = login_uid().filter(|_| plan.needs_root());
-        if login.is_some()
-            && let Some(task) = plan.first_unelevated_task()
-        {
-            let place = format!("{}:{}", task.place.file, task.place.line);
-            return refused_end(&format!("{place}: {}", playbook::MIXED));
-        }
         let options = playbook::PlaybookRunOptions {
             run_id: order.run_id.clone(),
             // The file belongs to runs of the whole playbook. A delegated task has no handlers.

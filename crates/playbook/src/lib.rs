@@ -43,7 +43,6 @@ pub use lang::hosts::{InventoryNames, LOCAL, Selected, wildcard};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code
 pub use modules::repository_file;
 pub use os::process; // public because managers run ansible-playbook with it
-pub use plan::elevation::MIXED;
 pub use plan::schedule::{BatchVerdict, HostEnd, HostOrder, PlayKeys, Portion, Schedule};
 pub use plan::*;
 pub use rendered::{PredictedTask, RenderedFile, no_log_files, predict_files, review};

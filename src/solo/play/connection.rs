@@ -10,7 +10,7 @@ use remoor_model::{Fault, FileSet, NodeName};
 use remoor_playbook::LOCAL;
 use remoor_vault::Vault;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub(super) struct ConnectionFinder {
     login: Login,
     /// Hosts of which every play has `connection: local`.
     local_hosts: BTreeSet<String>,
+    /// The login users of hosts by `remote_user` of their plays. Variables have precedence.
+    login_users: BTreeMap<String, String>,
 }
 
 const PASSWORDS: [&str; 5] =
@@ -85,12 +87,22 @@ impl ConnectionFinder {
         config.ssh.config = login.ssh_config.as_ref().map(|path| path.display().to_string());
         config.ssh.connect_timeout_ms = u64::try_from(login.timeout.as_millis()).unwrap_or(u64::MAX);
         let fleet = Fleet::new(config, inventory, FileSet::default(), Vec::new());
-        Self { fleet, login: login.clone(), local_hosts: BTreeSet::new() }
+        Self { fleet, login: login.clone(), local_hosts: BTreeSet::new(), login_users: BTreeMap::new() }
     }
 
     /// Makes the plays of these hosts run on this machine, unless their variables set a connection.
     pub fn set_local_hosts(&mut self, hosts: BTreeSet<String>) {
         self.local_hosts = hosts;
+    }
+
+    /// Sets the login users of hosts whose variables set none.
+    pub fn set_login_users(&mut self, users: BTreeMap<String, String>) {
+        self.login_users = users;
+    }
+
+    /// The login user that `set_login_users` has set for a host.
+    pub fn login_user(&self, name: &str) -> Option<&str> {
+        self.login_users.get(name).map(String::as_str)
     }
 
     /// The connection for the plays of `name`, like [`Self::connection_to`].
@@ -127,6 +139,8 @@ impl ConnectionFinder {
             return Ok((HostConnection::Local { named: own.text(STATE).map(PathBuf::from) }, Vec::new()));
         }
         let ssh = self.fleet.ssh_target(name).map_err(|fault| vec![fault])?;
+        let chosen = ["ansible_user", "ansible_ssh_user"].iter().any(|var| own.text(var).is_some());
+        let user = self.login_user(name).filter(|_| !chosen).map_or(ssh.user, str::to_owned);
         let warned = PASSWORDS.iter().filter(|var| own.value(var).is_some());
         let warned = warned
             .map(|var| own.fault(var, "is not used: remoor logs in with a key, and sudo must not ask for a password"));
@@ -135,7 +149,7 @@ impl ConnectionFinder {
             node: NodeName::from(name),
             host: ssh.host,
             port: ssh.port,
-            user: ssh.user,
+            user,
             identity: ssh.identity.map(|path| expand_path(&path)),
             last_keys: Vec::new(),
             sudo,

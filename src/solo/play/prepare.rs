@@ -12,8 +12,8 @@ use crate::module_packer;
 use remoor_config::{self as config, AnsibleInventory, HostEntry, Sources};
 use remoor_model::Fault;
 use remoor_playbook::{
-    self as playbook, CompileOptions, Compiled, MIXED, Plan, PlanSecrets, PlayKeys, PromptAnswers, PromptHash,
-    SPECIAL_TAGS, SharedNames, VarsPrompt, VaultAccess,
+    self as playbook, CompileOptions, Compiled, Plan, PlanSecrets, PlayKeys, PromptAnswers, PromptHash, SPECIAL_TAGS,
+    SharedNames, VarsPrompt, VaultAccess,
 };
 use serde_json::{Map, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,6 +132,7 @@ pub(super) fn compile_plays(
     let at_host: BTreeSet<&String> = at_host.collect();
     let local = plays.iter().flat_map(|(_, hosts)| hosts).filter(|host| !at_host.contains(host));
     roads.set_local_hosts(local.cloned().collect());
+    roads.set_login_users(login_users(&plays, request.login.user.as_deref()));
     let mut compiled_hosts = Vec::new();
     let mut tags = BTreeSet::new();
     let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
@@ -158,6 +159,7 @@ pub(super) fn compile_plays(
             controller_files: Some(&here),
             delegates: true,
             vault: Some(vault),
+            remote_user: roads.login_user(name),
             here: matches!(roads.connection_of_plays(name, false), Ok((HostConnection::Local { .. }, _))),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
@@ -208,6 +210,23 @@ pub(super) fn compile_plays(
     let shown_root = files.root.clone();
     let (root, changes, prompted) = (root.into(), None, prompted.clone());
     Ok(PreparedPlay { request, playbook, hosts, plays, warnings, connections, shown_root, root, prompted, changes })
+}
+
+/// The login user of each host whose plays all have the same one: that of `remote_user`, or else
+/// that of the command.
+fn login_users(plays: &[(PlayKeys, Vec<String>)], usual: Option<&str>) -> BTreeMap<String, String> {
+    let mut users: BTreeMap<&str, BTreeSet<Option<&str>>> = BTreeMap::new();
+    for (keys, hosts) in plays.iter().filter(|(keys, _)| !keys.local) {
+        let user = keys.remote_user.as_deref().or(usual);
+        for host in hosts {
+            users.entry(host.as_str()).or_default().insert(user);
+        }
+    }
+    let only = users.into_iter().filter_map(|(host, users)| match users.first() {
+        Some(Some(user)) if users.len() == 1 && !user.is_empty() => Some((host.to_owned(), (*user).to_owned())),
+        _ => None,
+    });
+    only.collect()
 }
 
 /// Asks for the variables of `vars_prompt`. Without a terminal they have their defaults, as in
@@ -370,12 +389,6 @@ fn connection_for(
     roads: &ConnectionFinder,
 ) -> Result<(HostConnection, Vec<Fault>), Vec<Fault>> {
     let (road, warnings) = roads.connection_of_plays(name, plan.needs_root())?;
-    if plan.needs_root()
-        && road.is_root() == Some(false)
-        && let Some(task) = plan.first_unelevated_task()
-    {
-        return Err(vec![Fault::error(&task.place.file, task.place.line, 1, MIXED)]);
-    }
     match rmp_serde::to_vec_named(plan) {
         Ok(bytes) if bytes.len() <= PLAN_MAX => Ok((road, warnings)),
         Ok(_) => {

@@ -58,3 +58,45 @@ fn what_all_hosts_have_alike_is_made_once() {
     assert_eq!((names(0), names(1)), (vec!["groups".to_owned(), "hostvars".to_owned()], vec!["hostvars".to_owned()]));
     assert!(prepared.hosts.iter().all(|host| !host.plan.vars.contains_key("hostvars")));
 }
+
+/// The login users of the hosts, or the messages of the faults.
+fn login_users(plays: &str, inventory: &str, user: Option<&str>) -> Result<Vec<String>, Vec<String>> {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("site.yml"), plays).unwrap();
+    std::fs::write(dir.path().join("inv"), inventory).unwrap();
+    let inventory = vec![dir.path().join("inv").display().to_string()];
+    let login = Login { user: user.map(str::to_owned), ..Login::default() };
+    let playbook = dir.path().join("site.yml");
+    let prepared = prepare(PlayRequest { playbook, inventory, login, forks: 1, ..PlayRequest::default() });
+    let prepared = prepared.map_err(|faults| faults.into_iter().map(|fault| fault.message).collect::<Vec<_>>())?;
+    let user_of = |host: &super::prepare::Host| match &host.road {
+        super::connection::HostConnection::Ssh(target) => target.user.clone(),
+        super::connection::HostConnection::Local { .. } => "local".to_owned(),
+    };
+    Ok(prepared.hosts.iter().map(user_of).collect())
+}
+
+#[test]
+fn remote_user_chooses_the_login_if_the_inventory_does_not() {
+    let play = |hosts: &str, user: &str| format!("- {{hosts: {hosts}, {user}, tasks: [{{debug: {{msg: a}}}}]}}\n");
+    let (deploy, other) = (play("all", "remote_user: deploy"), play("w2", "user: other"));
+    let owned = |list: &[&str]| Ok(list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+    assert_eq!(login_users(&deploy, "w1\nw2 ansible_user=own\n", Some("me")), owned(&["deploy", "own"]));
+    assert_eq!(login_users(&[&*deploy, &deploy].concat(), "w1\nw2\n", None), owned(&["deploy", "deploy"]));
+    let templated = "- {hosts: w1, remote_user: '{{ who }}', vars: {who: deploy}, tasks: [{debug: {msg: a}}]}\n";
+    assert_eq!(login_users(templated, "w1\n", None), owned(&["deploy"]));
+    let of_task = "- {hosts: w1, tasks: [{debug: {msg: a}, remote_user: me}]}\n";
+    assert_eq!(login_users(of_task, "w1\n", Some("me")), owned(&["me"]));
+    for (plays, user) in [([&*deploy, &other].concat(), None), (of_task.to_owned(), None)] {
+        let faults = login_users(&plays, "w1\nw2\n", user).unwrap_err();
+        assert!(
+            faults.iter().all(|message| message.contains("`remote_user` must be the same in all plays")),
+            "{faults:?}"
+        );
+        assert!(!faults.is_empty());
+    }
+    // The first play logs in as the usual user, which the second play does not name.
+    let mixed = [play("w1", "gather_facts: no"), play("w1", "remote_user: deploy")].concat();
+    assert!(login_users(&mixed, "w1\n", None).is_err());
+    assert_eq!(login_users(&mixed, "w1\n", Some("deploy")), owned(&["deploy"]));
+}

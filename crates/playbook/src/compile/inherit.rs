@@ -96,22 +96,7 @@ impl Compiler<'_> {
             }
             // `user` is not among these keywords, because in a task it is a module. `play.rs` reads
             // `user` of a play.
-            "remote_user" | "port" => {
-                let names: &[&str] = if word == "port" {
-                    &["ansible_port", "ansible_ssh_port"]
-                } else {
-                    &["ansible_user", "ansible_ssh_user"]
-                };
-                let texts = self.known_texts(file, word, value, context);
-                let own = names.iter().find_map(|name| self.host.vars.get(*name));
-                let same = own.is_some_and(|own| {
-                    texts.first().map(String::as_str) == own.as_str().or(Some(own.to_string().as_str()))
-                });
-                if !same && !self.is_local() {
-                    let hint = format!("set `{}` in the inventory", names[0]);
-                    self.fault_hint(file, at, format!("`{word}` must be the same as in the inventory"), hint);
-                }
-            }
+            "remote_user" | "port" => self.login_setting(file, (at, word), value, context),
             _ => {}
         }
     }
@@ -186,7 +171,9 @@ impl Compiler<'_> {
         }
         let text = match &value.data {
             SpannedData::Null => String::new(),
-            _ if late.is_some() && word.ends_with("_user") => late.unwrap_or_default(),
+            _ if word.ends_with("_user") && (late.is_some() || is_evaluated_by_run(value)) => {
+                value.text().unwrap_or_default()
+            }
             _ => self.known_texts(file, word, value, context).pop().unwrap_or_default(),
         };
         match (word, text.trim().trim_start_matches("ansible.builtin.")) {
@@ -201,6 +188,27 @@ impl Compiler<'_> {
                 self.fault_hint(file, at, format!("`{word}` `{text}` is not part of the language"), HINT_ANSIBLE);
             }
         }
+    }
+
+    /// Checks `remote_user` and `port`. As in Ansible, a variable of the host has precedence.
+    /// Without it, only a user of all plays is possible, because a host has one login.
+    fn login_setting(&mut self, file: &str, (at, word): ((u32, u32), &str), value: &SpannedNode, context: &Context) {
+        let names: &[&str] =
+            if word == "port" { &["ansible_port", "ansible_ssh_port"] } else { &["ansible_user", "ansible_ssh_user"] };
+        let texts = self.known_texts(file, word, value, context);
+        let is_set = names.iter().any(|name| self.host.vars.get(*name).is_some_and(|value| !value.is_null()));
+        let user = self.options.remote_user.filter(|_| word == "remote_user");
+        if is_set || self.is_local() || user.is_some() && texts.first().map(|text| text.trim()) == user {
+            return;
+        }
+        let hint = format!("set `{}` in the inventory", names[0]);
+        let message = match word == "remote_user" && self.options.delegates {
+            true => {
+                "`remote_user` must be the same in all plays and tasks of a host, because a host has one login".into()
+            }
+            false => format!("`{word}` must be the same as in the inventory"),
+        };
+        self.fault_hint(file, at, message, hint);
     }
 
     /// The text of a value with markup that only the node can evaluate. A name without a value may
@@ -312,4 +320,11 @@ impl Compiler<'_> {
             }
         }
     }
+}
+
+/// Whether the run evaluates the user of a task, because a task may set a variable that has a value
+/// before the run too. Lookups are evaluated before the run if possible.
+fn is_evaluated_by_run(user: &SpannedNode) -> bool {
+    let looks_up = |text: &String| ["lookup(", "query(", "q("].iter().any(|call| text.contains(call));
+    user.text().filter(|text| var_map::has_markup(text)).is_some_and(|text| !looks_up(&text))
 }

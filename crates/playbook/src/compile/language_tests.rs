@@ -69,8 +69,6 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use `provisioner: ansible`
             site.yml:10:17: `debugger` is not part of the language
               hint: use `provisioner: ansible`
-            site.yml:11:8: `become_user` `postgres` works only with command, shell, raw and script; copy runs as root
-              hint: use `provisioner: ansible`
             site.yml:12:17: `become_method` `su` is not part of the language
               hint: use `provisioner: ansible`
             site.yml:13:17: `become_flags` `-i` is not part of the language

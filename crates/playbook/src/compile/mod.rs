@@ -105,6 +105,9 @@ pub struct CompileOptions<'a> {
     pub here: bool,
     /// Files that the controller sends during the run. None: it sends none.
     pub controller_files: Option<&'a dyn ControllerFiles>,
+    /// The login user that all plays of the host have in `remote_user`. None: the inventory or the
+    /// command chooses the login user.
+    pub remote_user: Option<&'a str>,
     /// Whether the run has a controller that runs delegated tasks, as `remoor play` has. Otherwise
     /// a task of another host is refused.
     pub delegates: bool,

@@ -4,6 +4,7 @@
 
 use super::module_specs::{choices, find, has_word};
 use super::{HINT_ANSIBLE, options};
+use crate::modules::map_of_text;
 use crate::os::accounts;
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
@@ -110,11 +111,16 @@ pub fn check_value(module: &str, option: &str, value: &Value) -> Option<(String,
             ("a number", value.is_number() || value.as_str().is_some_and(|t| t.trim().parse::<f64>().is_ok()))
         }
         Kind::List => ("a list or a text", !value.is_object()),
-        Kind::Map => ("a map", value.is_object()),
+        Kind::Map => ("a map", value.is_object() || option == "headers" && is_map_text(value)),
         Kind::Anything => return None,
         Kind::Text => ("a text", !value.is_object() && !value.is_array()),
     };
     (!right).then(|| (format!("`{option}` of {module} takes {takes}, found {found}"), format!("write {takes}")))
+}
+
+/// Whether the value is a text that Ansible converts to a map.
+fn is_map_text(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| map_of_text(text).is_ok())
 }
 
 /// Checks the rendered options of a task that is about to run. None: they are valid.

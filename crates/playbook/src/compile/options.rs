@@ -13,7 +13,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("dnf", "installroot list install_repoquery"),
     ("find", "encoding"),
     ("gather_facts", "gather_timeout fact_path"),
-    ("get_url", "use_netrc client_cert client_key ciphers use_gssapi"),
+    ("get_url", "use_netrc ciphers use_gssapi"),
     (
         "git",
         "archive archive_prefix gpg_allowlist gpg_whitelist refspec separate_git_dir track_submodules verify_commit",
@@ -34,7 +34,7 @@ pub const REFUSED: &[(&str, &str)] = &[
         "authorization hidden local login_class password_expire_account_disable password_expire_max password_expire_min \
          password_expire_warn profile role seuser ssh_key_passphrase",
     ),
-    ("uri", "use_netrc client_cert client_key ciphers use_gssapi unix_socket"),
+    ("uri", "use_netrc ciphers use_gssapi unix_socket"),
     ("yum", "installroot list install_repoquery"),
 ];
 /// Options that are rejected for all modules that take the attributes of a file.

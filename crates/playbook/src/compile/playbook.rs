@@ -197,6 +197,10 @@ impl Compiler<'_> {
         }
         let connection = node.get("connection").and_then(SpannedNode::text).unwrap_or_default();
         keys.local = connection.trim_start_matches("ansible.builtin.") == "local";
+        if let Some(user) = node.get("remote_user").or(node.get("user")).and_then(SpannedNode::text) {
+            // A user that depends on the host has no value here, and must be that of the inventory.
+            keys.remote_user = expr::render_text(&scope, &user).ok().map(|user| user.trim().to_owned());
+        }
         if let Some(serial) = node.get("serial") {
             for item in serial.list().unwrap_or(std::slice::from_ref(serial)) {
                 let at = (item.line, item.column);

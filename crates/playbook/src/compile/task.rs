@@ -127,12 +127,6 @@ impl Compiler<'_> {
     /// are not selected.
     fn finish_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
-        if let Some(user) = task.privileges.become_user.as_ref().filter(|user| !var_map::has_markup(user))
-            && !elevation::runs_as_any_user(call.name())
-        {
-            let message = elevation::only_root_message(user, call.spec.name);
-            self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
-        }
         match call.spec.name {
             "include_vars" => self.include_vars(own, at, task),
             "fetch" if !self.options.delegates => {

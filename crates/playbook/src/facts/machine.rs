@@ -2,6 +2,7 @@
 
 use super::FactsRoot;
 use crate::os::accounts;
+use crate::os::acting_user::acting_user;
 use crate::run::event::CancelToken;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -11,8 +12,13 @@ pub fn gather_machine(root: &FactsRoot, cancel: &CancelToken, out: &mut Map<Stri
         uname(root, out);
         user(cancel, out);
         date_time(out);
-        let env = std::env::vars_os().map(|(k, v)| (k.to_string_lossy().into_owned(), json!(v.to_string_lossy())));
-        out.insert("env".into(), Value::Object(env.collect()));
+        let env: Map<String, Value> = match acting_user() {
+            Some(user) => user.env.iter().map(|(k, v)| (k.clone(), json!(v))).collect(),
+            None => std::env::vars_os()
+                .map(|(k, v)| (k.to_string_lossy().into_owned(), json!(v.to_string_lossy())))
+                .collect(),
+        };
+        out.insert("env".into(), Value::Object(env));
         use std::os::unix::fs::MetadataExt as _;
         let inode = |p: &str| std::fs::metadata(p).ok().map(|m| (m.dev(), m.ino()));
         out.insert("is_chroot".into(), json!(inode("/proc/1/root/.").is_some_and(|first| inode("/") != Some(first))));
@@ -71,16 +77,21 @@ fn fqdn(hosts: &str, nodename: &str, short: &str) -> String {
 }
 
 fn user(cancel: &CancelToken, out: &mut Map<String, Value>) {
-    let (uid, real) = (rustix::process::geteuid().as_raw(), rustix::process::getuid().as_raw());
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // A thread that acts as a user has no real ids of that user.
+    let (real, real_gid) = match acting_user() {
+        Some(user) => (user.uid, user.gid),
+        None => (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw()),
+    };
     out.insert("effective_user_id".into(), json!(uid));
     out.insert("real_user_id".into(), json!(real));
-    out.insert("effective_group_id".into(), json!(rustix::process::getegid().as_raw()));
-    out.insert("real_group_id".into(), json!(rustix::process::getgid().as_raw()));
+    out.insert("effective_group_id".into(), json!(gid));
+    out.insert("real_group_id".into(), json!(real_gid));
     let fields = accounts::user(&real.to_string(), cancel).unwrap_or_default();
     let field = |i: usize| fields.get(i).cloned();
     out.insert("user_id".into(), json!(field(0).unwrap_or_else(|| real.to_string())));
     out.insert("user_uid".into(), json!(real));
-    out.insert("user_gid".into(), json!(rustix::process::getgid().as_raw()));
+    out.insert("user_gid".into(), json!(real_gid));
     for (name, i) in [("user_gecos", 4), ("user_dir", 5), ("user_shell", 6)] {
         out.extend(field(i).map(|text| (name.to_owned(), json!(text))));
     }

@@ -3,6 +3,7 @@
 
 use super::http_request::{self, WebRequest};
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, require_success};
+use crate::os::acting_user::env_var;
 use crate::run::event::AttributeChange;
 use serde_json::{Map, Value, json};
 
@@ -173,7 +174,7 @@ fn add_key(
 fn receive_key(call: &mut ModuleCall, base: &[String], id: &KeyId, server: &str) -> Result<(), String> {
     let set = |name: &&str| {
         let own = call.env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-        own.or_else(|| std::env::var(name).ok()).filter(|value| !value.is_empty())
+        own.or_else(|| env_var(name)).filter(|value| !value.is_empty())
     };
     let proxy = PROXIES.iter().find_map(set).map(|proxy| format!("http-proxy={proxy}"));
     let mut words = vec!["adv", "--no-tty", "--keyserver", server];

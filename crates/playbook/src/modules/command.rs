@@ -1,10 +1,11 @@
 //! The modules `command`, `shell`, `raw` and `script`. The compiler has already split a command
 //! into words, so a value with spaces stays one argument. Check mode runs none of them, and their
-//! results are then UNKNOWN. Only these modules and Python modules can run as another user.
+//! results are then UNKNOWN.
 
 use super::content::{asset_content, find_asset};
 use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
 use crate::lang::word_split;
+use crate::os::acting_user::{acting_user, env_var};
 use crate::os::process::{self, CommandSpec, Finished};
 use crate::plan::TaskCondition;
 use crate::template::expr;
@@ -19,43 +20,7 @@ use std::time::Instant;
 /// Maximum number of directory entries that one glob of `creates` or `removes` examines.
 const GLOBBED_MAX: usize = 100_000;
 
-/// The user that runs a command, if it is not the user of this process.
-pub(super) struct CommandUser {
-    pub uid: u32,
-    pub gid: u32,
-    home: PathBuf,
-}
-
-/// Returns the user of the command: `become_user`, or the login user of the run if the task has no
-/// `become`. None: the user of this process.
-///
-/// For another user, the environment of the call is replaced by one like that of sudo: the
-/// variables of that user, PATH, language, time zone, and the variables of the task.
-pub(super) fn task_user(call: &mut ModuleCall) -> Result<Option<CommandUser>, String> {
-    let key = match (&call.privileges.become_user, call.ground.options.login) {
-        (Some(name), _) => name.clone(),
-        (None, Some(login)) if !call.privileges.elevated => login.to_string(),
-        _ => return Ok(None),
-    };
-    let node = &call.ground.node;
-    let entry = node.user(&key).filter(|entry| call.privileges.become_user.is_none() || entry[0] == key);
-    let entry = entry.ok_or_else(|| node.note_missing(format!("`become_user`: there is no user `{key}`")))?;
-    let id = |at: usize| {
-        entry[at].parse().map_err(|_| format!("the passwd entry of `{key}` has no numeric id: {}", entry.join(":")))
-    };
-    let account = CommandUser { uid: id(2)?, gid: id(3)?, home: PathBuf::from(&entry[5]) };
-    let shell = if entry[6].is_empty() { "/bin/sh" } else { &entry[6] };
-    let of_user = [("HOME", &*entry[5]), ("USER", &*entry[0]), ("LOGNAME", &*entry[0]), ("SHELL", shell)];
-    let mut env: Vec<(String, String)> = of_user.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let kept = |name: &str| matches!(name, "PATH" | "LANG" | "LANGUAGE" | "TZ") || name.starts_with("LC_");
-    env.extend(std::env::vars().filter(|(name, _)| kept(name)));
-    env.append(&mut call.env);
-    call.env = env;
-    Ok(Some(account))
-}
-
 pub fn command(call: &mut ModuleCall) -> ModuleResult {
-    let account = task_user(call)?;
     let argv = match argv(call)? {
         Some(argv) => argv,
         None => {
@@ -66,7 +31,7 @@ pub fn command(call: &mut ModuleCall) -> ModuleResult {
         return Err("the command is empty".into());
     }
     let said = json!(argv);
-    execute(call, argv, said, account)
+    execute(call, argv, said)
 }
 
 /// The words of the command. None: they depend on a value that is UNKNOWN in check mode.
@@ -116,7 +81,7 @@ fn expand_environment(text: &str, env: &[(String, String)]) -> String {
         let own = env.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.clone());
         // A value with markup is left out, because the value of an environment variable must not be
         // rendered as a template.
-        own.or_else(|| std::env::var(name).ok()).filter(|v| !var_map::has_markup(v))
+        own.or_else(|| env_var(name)).filter(|v| !var_map::has_markup(v))
     };
     let mut out = String::new();
     let mut rest = text;
@@ -147,19 +112,17 @@ fn expand_environment(text: &str, env: &[(String, String)]) -> String {
 }
 
 pub fn shell(call: &mut ModuleCall) -> ModuleResult {
-    let account = task_user(call)?;
     let script = call.required_text(&["cmd"])?;
     let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
     let said = json!(script);
-    execute(call, vec![shell, "-c".into(), script], said, account)
+    execute(call, vec![shell, "-c".into(), script], said)
 }
 
 pub fn raw(call: &mut ModuleCall) -> ModuleResult {
-    let account = task_user(call)?;
     let script = call.required_text(&["cmd"])?;
     let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
     let said = json!(script);
-    let mut out = execute(call, vec![shell, "-c".into(), script], said, account)?;
+    let mut out = execute(call, vec![shell, "-c".into(), script], said)?;
     out.keep_trailing_newlines = true;
     Ok(out)
 }
@@ -167,7 +130,6 @@ pub fn raw(call: &mut ModuleCall) -> ModuleResult {
 /// Runs a file of the fleet directory as a program. The words after the file name are the arguments
 /// of the program.
 pub fn script(call: &mut ModuleCall) -> ModuleResult {
-    let account = task_user(call)?;
     let Some(mut words) = argv(call)? else {
         return Ok(TaskOutcome::indeterminate("its arguments depend on a result that is unknown in check mode"));
     };
@@ -185,7 +147,7 @@ pub fn script(call: &mut ModuleCall) -> ModuleResult {
     if call.ground.node.is_check_mode() {
         argv.push(name);
         argv.extend(words);
-        return execute(call, argv, said, account);
+        return execute(call, argv, said);
     }
     let fail = |e: std::io::Error| format!("cannot write the script: {e}");
     let notes = call.ground.node.notes();
@@ -195,23 +157,22 @@ pub fn script(call: &mut ModuleCall) -> ModuleResult {
     };
     let mut file = tempfile::Builder::new().prefix(".remoor-script-").make(make).map_err(fail)?;
     file.write_all(content).map_err(fail)?;
-    if let Some(CommandUser { uid, gid, .. }) = account {
-        std::os::unix::fs::fchown(file.as_file(), Some(uid), Some(gid)).map_err(fail)?;
-    }
     // The kernel does not run a program that is open for writing (ETXTBSY), so the file is closed
     // first.
     let path = file.into_temp_path();
     argv.push(path.display().to_string());
     argv.extend(words);
-    execute(call, argv, said, account)
+    execute(call, argv, said)
 }
 
-fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Option<CommandUser>) -> ModuleResult {
+fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value) -> ModuleResult {
     let dir = call.text(&["chdir"]).map(PathBuf::from);
     if let Some(dir) = dir.as_deref().filter(|dir| !call.ground.node.is_directory(dir)) {
         return Err(call.ground.node.note_missing(format!("`chdir`: {} is not a directory", dir.display())));
     }
-    let full = |path: &str| match &dir {
+    // A program of another user starts in the home directory of that user.
+    let home = acting_user().map(|user| user.home.clone());
+    let full = |path: &str| match dir.as_ref().or(home.as_ref()) {
         Some(dir) => dir.join(path),
         None => std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)),
     };
@@ -255,19 +216,12 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
         umask: Some(UMASK),
         clean: false,
     };
-    let job = match &account {
-        Some(account) => as_user(job, account),
-        None => job,
-    };
     let (start, clock) = (jiff::Zoned::now(), Instant::now());
     let done = match process::run(&job, call.cancel, call.emit) {
         Ok(done) => done,
         Err(e) => {
             let mut out = TaskOutcome { failed: true, rc: e.errno(), msg: spawn_failure(&e), ..TaskOutcome::default() };
             out.output = Some(Finished::default());
-            if account.is_some() && e.errno() == Some(rustix::io::Errno::NOENT.raw_os_error()) {
-                out.msg.push_str("; next: install util-linux on the node (it contains setpriv)");
-            }
             out.extra_keys.insert("cmd".into(), said);
             return Ok(out);
         }
@@ -291,17 +245,6 @@ fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value, account: Optio
     let delta = format!("{}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, took.subsec_micros());
     out.extra_keys.insert("delta".into(), json!(delta));
     Ok(out)
-}
-
-/// Wraps a command so that setpriv (part of util-linux) runs it as another user. setpriv sets
-/// exactly the groups of that user, and then replaces its process by the command. The working
-/// directory is `chdir`, else the home directory of that user if it exists, else `/`.
-pub(super) fn as_user(job: CommandSpec, account: &CommandUser) -> CommandSpec {
-    let ids = ["--reuid", &account.uid.to_string(), "--regid", &account.gid.to_string(), "--init-groups", "--"]
-        .map(str::to_owned);
-    let home = if account.home.is_dir() { account.home.clone() } else { PathBuf::from("/") };
-    let argv = [String::from("setpriv")].into_iter().chain(ids).chain(job.argv).collect();
-    CommandSpec { argv, dir: job.dir.or(Some(home)), clean: true, ..job }
 }
 
 /// The outcome of a command in check mode: it would run, and counts as changed. Its effects are

@@ -2,6 +2,7 @@
 //! `/etc/cron.d`. A comment line with the name of the cron job marks it.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, write_file};
+use crate::os::acting_user::acting_user;
 use crate::os::process::CommandSpec;
 use crate::os::{atomic_fs, process};
 use serde_json::json;
@@ -53,7 +54,7 @@ enum Crontab {
 }
 
 fn table(call: &ModuleCall) -> Result<Crontab, String> {
-    let user = call.text(&["user"]).filter(|u| !u.is_empty());
+    let user = call.text(&["user"]).filter(|u| !u.is_empty()).or_else(acting_name);
     if let Some(bad) = user.as_ref().filter(|u| u.starts_with('-')) {
         return Err(format!("`{bad}` is not a valid user name"));
     }
@@ -65,9 +66,16 @@ fn table(call: &ModuleCall) -> Result<Crontab, String> {
     Ok(Crontab::File(path))
 }
 
+/// The name of the user as whom the task acts. None: the user of this process.
+fn acting_name() -> Option<String> {
+    acting_user().map(|user| user.name.clone())
+}
+
+/// Only root may name a user, so the user of the task does not name itself.
 fn crontab_command<'u>(user: Option<&'u str>, more: &[&'u str]) -> Vec<&'u str> {
     let mut argv = vec!["crontab"];
-    argv.extend(user.into_iter().flat_map(|u| ["-u", u]));
+    let own = acting_name();
+    argv.extend(user.filter(|user| own.as_deref() != Some(*user)).into_iter().flat_map(|u| ["-u", u]));
     argv.extend(more);
     argv
 }

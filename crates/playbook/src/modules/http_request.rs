@@ -4,14 +4,16 @@
 //! A URL may contain a secret. So no URL is passed to another program or shown in a message, and
 //! messages name only the host.
 
+use super::argument_types::map_of_text;
 use super::{ModuleCall, TaskOutcome};
+use crate::os::acting_user::env_var;
 use remoor_host::web::{self, REQUESTS_MAX, RedirectRequest, basic_authorization};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ureq::http::{Request, Response};
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::tls::{ClientCert, PrivateKey, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy};
 
 /// Timeout of a request for a task without its own timeout.
@@ -150,15 +152,15 @@ pub fn send_request(call: &ModuleCall, wish: &WebRequest) -> Result<WebResponse,
 
 fn initial_hop(call: &ModuleCall, wish: &WebRequest) -> Result<RedirectRequest, String> {
     let mut headers = wish.headers.clone();
-    match call.args.get("headers").filter(|_| wish.credentials == RequestCredentials::Task) {
-        None | Some(Value::Null) => {}
-        Some(Value::Object(given)) => {
-            for (name, value) in given {
-                headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
-                headers.push((name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
-            }
-        }
+    let given = match call.args.get("headers").filter(|_| wish.credentials == RequestCredentials::Task) {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(given)) => given.clone(),
+        Some(Value::String(text)) => map_of_text(text).map_err(|why| format!("`headers` is not a map: {why}"))?,
         Some(_) => return Err("`headers` must be a map".into()),
+    };
+    for (name, value) in given {
+        headers.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
+        headers.push((name, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
     }
     let host = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.clone());
     headers.retain(|(name, _)| !name.eq_ignore_ascii_case("host"));
@@ -185,6 +187,9 @@ fn agent(call: &ModuleCall, url: &str, quiet: Duration) -> Result<Agent, String>
         };
         tls = tls.root_certs(RootCerts::Specific(certificates));
     }
+    if url.starts_with("https://") {
+        tls = tls.client_cert(client_certificate(call)?);
+    }
     let proxy = proxy_of(call, url).map(|proxy| Proxy::new(&proxy)).transpose();
     let builder = Agent::config_builder()
         .http_status_as_error(false)
@@ -201,6 +206,24 @@ fn agent(call: &ModuleCall, url: &str, quiet: Duration) -> Result<Agent, String>
     Ok(builder.build().into())
 }
 
+/// The certificate with which the task identifies itself to the server, and its key. The file of
+/// the certificate may contain the key. As in Ansible, `client_key` alone has no effect.
+fn client_certificate(call: &ModuleCall) -> Result<Option<ClientCert>, String> {
+    let given = |name: &'static str| call.text(&[name]).filter(|text| !text.is_empty()).map(|_| name);
+    let Some(certificate) = given("client_cert") else { return Ok(None) };
+    let read = |name: &'static str| -> Result<Vec<u8>, String> {
+        let path = call.ground.node.follow_trusted(&call.path(&[name])?)?.0;
+        Ok(call.ground.node.read(&path)?)
+    };
+    let invalid = |name: &str, why: String| format!("`{name}`: {why}");
+    let pem = read(certificate)?;
+    let chain = web::certificates(&pem).map_err(|why| invalid(certificate, why))?;
+    let option = given("client_key").unwrap_or(certificate);
+    let key = if option == certificate { pem } else { read(option)? };
+    let key = PrivateKey::from_pem(&key).map_err(|_| invalid(option, "it contains no private key".into()))?;
+    Ok(Some(ClientCert::new_with_certs(&chain, key)))
+}
+
 /// The proxy for a URL, from the task's environment or else from that of this process.
 fn proxy_of(call: &ModuleCall, url: &str) -> Option<String> {
     if !call.flag("use_proxy", true) {
@@ -208,7 +231,7 @@ fn proxy_of(call: &ModuleCall, url: &str) -> Option<String> {
     }
     let set = |name: &str| {
         let own = call.env.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.clone());
-        own.or_else(|| std::env::var(name).ok()).filter(|v| !v.is_empty())
+        own.or_else(|| env_var(name)).filter(|v| !v.is_empty())
     };
     let either = |name: &str| set(name).or_else(|| set(&name.to_ascii_uppercase()));
     let proxy = either(if url.starts_with("https://") { "https_proxy" } else { "http_proxy" })?;

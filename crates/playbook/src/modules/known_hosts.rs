@@ -1,13 +1,14 @@
 //! The `known_hosts` module: the SSH keys of a host in a known_hosts file, plain or hashed.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
+use crate::os::acting_user::home_dir;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use globset::GlobBuilder;
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use sha1::Sha1;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A line with a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +86,7 @@ pub fn known_hosts(call: &mut ModuleCall) -> ModuleResult {
     let present = call.text(&["state"]).as_deref() != Some("absent");
     let path = match call.args.contains_key("path") {
         true => call.path(&["path"])?,
-        false => PathBuf::from(std::env::var("HOME").unwrap_or_else(|_| "/root".into())).join(".ssh/known_hosts"),
+        false => home_dir().join(".ssh/known_hosts"),
     };
     let mut key = match &given {
         None if present => return Err("No key specified when adding a host".into()),

@@ -66,6 +66,7 @@ mod wait_for_connection;
 mod write_file;
 
 pub use apt_repository::repository_file;
+pub(crate) use argument_types::map_of_text;
 pub(crate) use checksum::file_checksum;
 pub use content::{ContentError, asset_content, content_of, find_asset, template_of};
 pub(crate) use fact_modules::FACT_MODULES;
@@ -77,10 +78,12 @@ pub use task_outcome::{ModuleResult, TaskOutcome};
 use super::compile;
 use super::node::PredictedState;
 use super::plan::{Plan, Task, TaskPrivileges};
+use crate::os::acting_user::{self, env_var, home_dir};
 use crate::os::atomic_fs::{self, Attributes, SafeError};
 use crate::os::process::{CommandSpec, Finished};
 use crate::os::{accounts, process};
 use crate::run::event::{AttributeChange, CancelToken, ResetupPhase};
+use crate::run::privileges;
 use crate::vars::scope::ExprScope;
 use crate::vars::var_map;
 use run_context::is_vital;
@@ -202,12 +205,12 @@ impl<'a> ModuleCall<'a, '_> {
         Duration::try_from_secs_f64(value).map_err(|_| format!("`{name}` is not a valid duration in seconds: {value}"))
     }
 
-    /// A path option: absolute, without `..`. A leading `~/` means the home directory of this
-    /// process.
+    /// A path option: absolute, without `..`. A leading `~/` means the home directory of
+    /// the task's user.
     pub fn path(&self, names: &[&str]) -> Result<PathBuf, String> {
         let text = self.required_text(names)?;
         let path = match text.strip_prefix("~/") {
-            Some(rest) => PathBuf::from(std::env::var("HOME").unwrap_or_else(|_| "/root".into())).join(rest),
+            Some(rest) => home_dir().join(rest),
             None => PathBuf::from(&text),
         };
         if !path.is_absolute() || path.components().any(|c| c == std::path::Component::ParentDir) {
@@ -367,7 +370,7 @@ impl<'a> ModuleCall<'a, '_> {
 /// programs, which PATH of a login user may lack.
 fn find_program(env: &[(String, String)], name: &str) -> Option<String> {
     let own = env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
-    let path = own.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
+    let path = own.or_else(|| env_var("PATH")).unwrap_or_default();
     let dirs = path.split(':').filter(|dir| !dir.is_empty()).chain(["/sbin", "/usr/sbin", "/usr/local/sbin"]);
     let is_program = |path: &PathBuf| {
         let found = std::fs::metadata(path);
@@ -461,8 +464,8 @@ fn text_of(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Runs the module of one task. The rendered options are validated first, because their values may
-/// come from variables.
+/// Runs the module of one task as the user of the task. The rendered options are validated first,
+/// because their values may come from variables.
 pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
     if let Some(why) = compile::check_rendered(&call.task.module, &call.args) {
         return Err(why);
@@ -472,6 +475,15 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
     }
     // An earlier task may have created users or groups, so the cached accounts are dropped.
     call.ground.node.forget_accounts();
+    let _acting = privileges::act_as_user(call.task, &call.privileges, call.ground, call.cancel)?;
+    if let Some(user) = acting_user::acting_user() {
+        let own = std::mem::replace(&mut call.env, user.env.clone());
+        call.env.extend(own);
+    }
+    run_named(call)
+}
+
+fn run_named(call: &mut ModuleCall) -> ModuleResult {
     match call.task.module.as_str() {
         "template" => content::template(call),
         "copy" => copy::copy(call),

@@ -2,6 +2,7 @@
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, require_success};
 use crate::lang::{version, word_split};
+use crate::os::acting_user::env_var;
 use crate::os::process::{CommandSpec, Finished};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ impl PipContext {
         }
         if let Some(venv) = &venv {
             let own = call.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-            let path = own.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
+            let path = own.or_else(|| env_var("PATH")).unwrap_or_default();
             call.env.push(("PATH".into(), format!("{}:{path}", venv.join("bin").display())));
         }
         Ok(Self { dir: chdir.unwrap_or_else(std::env::temp_dir), umask, venv })

@@ -1,10 +1,10 @@
 //! Modules that are not native: their own Python runs them, as Ansible does. The arguments go as
 //! JSON to standard input, and the JSON on standard output becomes the result of the task.
 
-use super::command::{as_user, task_user};
 use super::diff::unified_diff;
 use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, spawn_failure};
 use crate::filters;
+use crate::os::acting_user::acting_user;
 use crate::os::process::{self, CommandSpec, Finished};
 use crate::plan::PythonModule;
 use crate::template::expr;
@@ -25,14 +25,14 @@ const SPECIAL_FILE_SYSTEMS: [&str; 6] = ["fuse", "nfs", "vboxsf", "ramfs", "9p",
 pub fn python_module(call: &mut ModuleCall) -> ModuleResult {
     let name = call.task.module.as_str();
     let module = call.plan.modules.get(name).ok_or_else(|| format!("the plan does not contain the module {name}"))?;
-    let user = task_user(call)?;
+    let user = acting_user();
     let interpreter = call
         .ground
         .python
         .interpreter(call.scope, call.cancel)
         .map_err(|why| format!("the module {name} needs Python: {why}"))?;
     let notes = call.ground.node.notes();
-    let archive = call.ground.python.archive(call.plan, module, user.as_ref(), notes)?;
+    let archive = call.ground.python.archive(call.plan, module, user.as_deref(), notes)?;
     let scratch = match user {
         None => call.ground.python.private_dir(notes)?.to_owned(),
         Some(_) => std::env::temp_dir(),
@@ -55,10 +55,6 @@ pub fn python_module(call: &mut ModuleCall) -> ModuleResult {
     if !check {
         call.ground.node.begin_change()?;
     }
-    let job = match &user {
-        Some(user) => as_user(job, user),
-        None => job,
-    };
     let done = process::run(&job, call.cancel, &mut |_| {}).map_err(|e| spawn_failure(&e));
     call.ground.node.forget_accounts();
     let mut out = match outcome(&done?) {

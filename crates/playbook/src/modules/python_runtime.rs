@@ -1,7 +1,7 @@
 //! The Python of the node, and the archives of packed modules that a run has written for it.
 
-use super::command::CommandUser;
 use crate::lang::word_split;
+use crate::os::acting_user::ActingUser;
 use crate::os::process::{self, CommandSpec, Finished};
 use crate::os::temp_files::TempFileNotes;
 use crate::plan::{Plan, PythonModule};
@@ -11,7 +11,7 @@ use crate::vars::scope::ExprScope;
 use std::collections::BTreeMap;
 use std::fs::{OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::{TempDir, TempPath};
@@ -118,7 +118,7 @@ impl PythonRuntime {
         &mut self,
         plan: &Plan,
         module: &PythonModule,
-        user: Option<&CommandUser>,
+        user: Option<&ActingUser>,
         notes: &TempFileNotes,
     ) -> Result<PathBuf, String> {
         let key = (module.sha256.clone(), user.map(|user| user.uid));
@@ -140,9 +140,6 @@ impl PythonRuntime {
         }
         .map_err(fail)?;
         file.write_all(&content.0).map_err(fail)?;
-        if let Some(user) = user {
-            fchown(file.as_file(), Some(user.uid), Some(user.gid)).map_err(fail)?;
-        }
         let path = file.into_temp_path();
         let place = path.to_path_buf();
         self.archives.insert(key, path);

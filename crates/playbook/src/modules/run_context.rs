@@ -6,6 +6,7 @@ use super::python_runtime::PythonRuntime;
 use super::reboot::RebootStep;
 use crate::backup::{Backup, PriorRecord};
 use crate::node::NodeAccess;
+use crate::os::acting_user::{acting_user, as_root, env_var};
 use crate::os::atomic_fs::{self, Attributes, SafeError};
 use crate::os::temp_files::TempFileNotes;
 use crate::run::event::{CancelToken, PlaybookRunOptions};
@@ -232,31 +233,59 @@ impl<'a> RunContext<'a> {
         done
     }
 
+    /// Only root can write to the backup.
+    fn back_up_as_root(
+        &mut self,
+        path: &Path,
+        keep: impl FnOnce(&mut Backup, &Path) -> Result<(), SafeError>,
+    ) -> Result<(), SafeError> {
+        let path = path_for_root(&self.node, path);
+        as_root(|| keep(&mut self.backup, &path))
+    }
+
     /// Backs up the state that an undo needs if `path` is created or its attributes change. Does
     /// nothing if the run has already kept it.
     pub fn back_up(&mut self, path: &Path) -> Result<(), SafeError> {
-        if self.node.is_check_mode() { Ok(()) } else { self.backup.keep(path) }
+        if self.node.is_check_mode() { Ok(()) } else { self.back_up_as_root(path, |backup, path| backup.keep(path)) }
     }
 
     /// Backs up a path whose content is about to be replaced.
     pub fn back_up_replaced(&mut self, path: &Path) -> Result<(), SafeError> {
         self.refuse_system_path(path)?;
-        if self.node.is_check_mode() { Ok(()) } else { self.backup.keep_exchanged(path) }
+        if self.node.is_check_mode() {
+            Ok(())
+        } else {
+            self.back_up_as_root(path, |backup, path| backup.keep_exchanged(path))
+        }
     }
 
     /// Backs up a path that is about to be removed. With `tree`, backs up everything in the
     /// directory too.
     pub fn back_up_removed(&mut self, path: &Path, tree: bool) -> Result<(), SafeError> {
         self.refuse_system_path(path)?;
-        if self.node.is_check_mode() { Ok(()) } else { self.backup.keep_leaving(path, tree) }
+        if self.node.is_check_mode() {
+            Ok(())
+        } else {
+            self.back_up_as_root(path, |backup, path| backup.keep_leaving(path, tree))
+        }
     }
+}
+
+/// The path without links, if this thread acts as a user: the run itself is root, and does not
+/// follow links of that user.
+fn path_for_root(node: &NodeAccess, path: &Path) -> PathBuf {
+    let real = match (acting_user(), path.parent(), path.file_name()) {
+        (Some(_), Some(dir), Some(name)) => node.follow_trusted(dir).ok().map(|(dir, _)| dir.join(name)),
+        _ => None,
+    };
+    real.unwrap_or_else(|| path.to_owned())
 }
 
 /// Whether no playbook may remove this directory: a system directory or a home directory, by its
 /// name or its real path.
 pub fn is_vital(path: &Path) -> bool {
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let home = env_var("HOME").map(PathBuf::from);
     let vital = |p: &Path| {
         SYSTEM_PATHS.iter().any(|n| Path::new(n) == p)
             || home.as_deref() == Some(p)

@@ -3,6 +3,7 @@
 //! does not offer the operation.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, require_success};
+use crate::os::acting_user::env_var;
 use remoor_host::systemd::{BusDeadline, BusError, SystemdManager, SystemdSockets, UnitFileChange, UnitJob, unit_name};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -214,7 +215,7 @@ fn manager_for_task<'a>(call: &ModuleCall<'a, '_>) -> Result<Option<SystemdManag
         None => call.ground.options.systemd.clone(),
         Some("--user") => {
             let given = call.env.iter().find(|(name, _)| name == "XDG_RUNTIME_DIR").map(|(_, dir)| PathBuf::from(dir));
-            match given.or_else(|| std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)) {
+            match given.or_else(|| env_var("XDG_RUNTIME_DIR").map(PathBuf::from)) {
                 Some(dir) => SystemdSockets::in_runtime_dir(&dir),
                 None => return Ok(None),
             }

@@ -13,6 +13,7 @@ use super::content::{asset_content, find_asset};
 use super::http_request::{self, WebRequest};
 use super::unpack::{self, ArchiveFormat};
 use super::{ModuleCall, ModuleResult, TaskOutcome, command, describe_changes};
+use crate::os::acting_user::acting_user;
 use crate::os::atomic_fs::{self, Attributes};
 use crate::os::temp_files::TempFileNotes;
 use crate::run::event::AttributeChange;
@@ -45,8 +46,13 @@ struct ArchiveSource {
 }
 
 impl ArchiveSource {
-    fn from_file(file: File) -> Self {
-        Self { path: format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into(), file }
+    /// `place` is the path of the file. A program of another user cannot open the files of this
+    /// process.
+    fn from_file(file: File, place: &Path) -> Self {
+        match acting_user() {
+            Some(_) => Self { path: place.to_owned(), file },
+            None => Self { path: format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into(), file },
+        }
     }
 }
 
@@ -123,7 +129,7 @@ fn open_source(call: &mut ModuleCall, src: &str, room: &Path) -> Result<Option<A
     if !remote {
         let found = find_asset(call.task, src).ok_or_else(|| format!("the plan does not contain the file `{src}`"))?;
         atomic_fs::write(&TempFileNotes::default(), &held, asset_content(call.plan, found)?, private, &mut |_| Ok(()))?;
-        return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0)));
+        return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0, &held)));
     }
     if src.contains("://") {
         if call.ground.node.is_check_mode() {
@@ -134,7 +140,7 @@ fn open_source(call: &mut ModuleCall, src: &str, room: &Path) -> Result<Option<A
             return Err(format!("{}: {}", http_request::host_of(src), got.status_text()));
         }
         got.write_body(call, &mut File::create_new(&held).map_err(fail)?, ARCHIVE_MAX)?;
-        return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0)));
+        return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0, &held)));
     }
     let path = call.path(&["src"])?;
     if call.depends_on_skipped_command(&path) {
@@ -147,13 +153,13 @@ fn open_source(call: &mut ModuleCall, src: &str, room: &Path) -> Result<Option<A
         return Err(format!("{} is not a regular file", path.display()));
     }
     if !call.ground.node.is_check_mode() {
-        return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&real)?.0)));
+        return Ok(Some(ArchiveSource::from_file(atomic_fs::open(&real)?.0, &real)));
     }
     // The archive may exist only in the prediction, so its content is copied to disk. The copy is
     // cut at the inspection limit.
     let mut file = File::create_new(&held).map_err(fail)?;
     std::io::copy(&mut call.ground.node.open(&real)?.take(INSPECTED_MAX + 1), &mut file).map_err(fail)?;
-    Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0)))
+    Ok(Some(ArchiveSource::from_file(atomic_fs::open(&held)?.0, &held)))
 }
 
 /// Detects the format of the archive by its first bytes.

@@ -77,6 +77,18 @@ pub fn make_parents(call: &mut ModuleCall, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Owner and group that a file keeps when it is replaced. As in Ansible, a user who may not give
+/// files to the present owner and group becomes their owner.
+fn kept_owner(stat: &Stat) -> (Option<u32>, Option<u32>) {
+    let own = rustix::process::geteuid();
+    let member = || {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        groups.into_iter().chain([rustix::process::getegid()]).any(|group| group.as_raw() == stat.st_gid)
+    };
+    let may = own.is_root() || own.as_raw() == stat.st_uid && member();
+    (may.then_some(stat.st_uid), may.then_some(stat.st_gid))
+}
+
 /// Creates a regular file, replaces its content, or sets only its attributes, whichever is needed.
 pub fn update_file(
     call: &mut ModuleCall,
@@ -141,8 +153,9 @@ pub fn update_file_with_mode(
     let mut full = want;
     if let Some(stat) = &now {
         full.mode = want.mode.or(Some(atomic_fs::mode_of(stat)));
-        full.uid = want.uid.or(Some(stat.st_uid));
-        full.gid = want.gid.or(Some(stat.st_gid));
+        let (uid, gid) = kept_owner(stat);
+        full.uid = want.uid.or(uid);
+        full.gid = want.gid.or(gid);
     }
     // A file whose old or new mode is private gets no diff. The old mode counts because the diff
     // would show the old content.
@@ -203,8 +216,9 @@ pub fn copy_large(call: &mut ModuleCall, from: &Path, dest: &Path, fresh: u32) -
         let mut full = want;
         if let Some(stat) = &now {
             full.mode = want.mode.or(Some(atomic_fs::mode_of(stat)));
-            full.uid = want.uid.or(Some(stat.st_uid));
-            full.gid = want.gid.or(Some(stat.st_gid));
+            let (uid, gid) = kept_owner(stat);
+            full.uid = want.uid.or(uid);
+            full.gid = want.gid.or(gid);
         }
         if let (Some(stat), true) = (&now, call.flag("backup", false)) {
             out.extra_keys.insert("backup_file".into(), json!(backup(call, &dest, stat)?));
@@ -228,7 +242,8 @@ pub fn copy_large(call: &mut ModuleCall, from: &Path, dest: &Path, fresh: u32) -
 fn backup(call: &mut ModuleCall, dest: &Path, stat: &Stat) -> Result<String, String> {
     let time = jiff::Zoned::now().strftime("%Y-%m-%d@%H:%M:%S~").to_string();
     let copy = format!("{}.{}.{time}", dest.display(), std::process::id());
-    let same = Attributes { mode: Some(atomic_fs::mode_of(stat)), uid: Some(stat.st_uid), gid: Some(stat.st_gid) };
+    let (uid, gid) = kept_owner(stat);
+    let same = Attributes { mode: Some(atomic_fs::mode_of(stat)), uid, gid };
     call.ground.node.copy(dest, Path::new(&copy), same)?;
     Ok(copy)
 }

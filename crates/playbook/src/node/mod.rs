@@ -9,6 +9,7 @@ mod overlay;
 mod predicted_state;
 
 use crate::os::accounts;
+use crate::os::acting_user::as_root;
 use crate::os::atomic_fs::{self, Attributes, SafeError};
 use crate::os::temp_files::TempFileNotes;
 use crate::os::tree_removal;
@@ -71,7 +72,7 @@ impl NodeAccess {
     pub fn begin_change(&mut self) -> Result<()> {
         let Some(WriteAheadFile { path, content }) = &self.write_ahead else { return Ok(()) };
         let private = Attributes { mode: Some(0o600), ..Attributes::default() };
-        atomic_fs::write(&self.notes, path, content, private, &mut |_| Ok(()))?;
+        as_root(|| atomic_fs::write(&self.notes, path, content, private, &mut |_| Ok(())))?;
         self.write_ahead = None;
         Ok(())
     }

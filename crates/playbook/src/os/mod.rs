@@ -1,7 +1,9 @@
 //! Operations on this machine that know nothing of tasks: files by descriptors, temporary files,
-//! accounts and processes. Modules change files through `node`, which can also predict a change.
+//! accounts, processes, and threads that act as another user. Modules change files through `node`,
+//! which can also predict a change.
 
 pub(crate) mod accounts;
+pub(crate) mod acting_user;
 pub(crate) mod atomic_fs;
 pub mod process;
 pub(crate) mod symlink_safe_path;

@@ -4,6 +4,7 @@
 //! On timeout or cancel, the whole group receives TERM and, after a grace period, KILL. This file
 //! knows nothing of tasks.
 
+use crate::os::acting_user::{self, ActingUser};
 use crate::run::event::{CancelToken, LineSplitter};
 use rustix::fs::Mode;
 use rustix::process::{Pid, Signal, kill_process_group, umask};
@@ -86,12 +87,27 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-/// Runs a command to its end. `emit` receives the lines of output when they arrive.
+/// Runs a command to its end. `emit` receives the lines of output when they arrive. If this thread
+/// acts as a user, the command is a process of that user, without the environment of this process.
 pub fn run(job: &CommandSpec, cancel: &CancelToken, emit: &mut dyn FnMut(&str)) -> Result<Finished, SpawnError> {
+    let user = acting_user::acting_user();
+    // Only root may start and kill processes of the user.
+    acting_user::as_root(|| run_as(job, user.as_deref(), cancel, emit))
+}
+
+fn run_as(
+    job: &CommandSpec,
+    user: Option<&ActingUser>,
+    cancel: &CancelToken,
+    emit: &mut dyn FnMut(&str),
+) -> Result<Finished, SpawnError> {
     let (program, args) = job.argv.split_first().ok_or(SpawnError::Empty)?;
     let mut command = Command::new(program);
-    if job.clean {
+    if job.clean || user.is_some() {
         command.env_clear();
+    }
+    if let Some(user) = user {
+        command.envs(user.env.iter().map(|(k, v)| (k, v)));
     }
     command
         .args(args)
@@ -103,8 +119,12 @@ pub fn run(job: &CommandSpec, cancel: &CancelToken, emit: &mut dyn FnMut(&str)) 
     if let Some(dir) = &job.dir {
         command.current_dir(dir);
     }
-    let mut child =
-        spawn(&mut command, job.umask).map_err(|source| SpawnError::Start { program: program.clone(), source })?;
+    let start = |command: &mut Command| match user {
+        Some(user) => user.spawn(command, job.dir.is_none()),
+        None => command.spawn(),
+    };
+    let mut child = spawn(&mut command, job.umask, start)
+        .map_err(|source| SpawnError::Start { program: program.clone(), source })?;
     let (send, receive) = sync_channel(CHUNKS);
     if let Some(out) = child.stdout.take() {
         reader(out, false, send.clone());
@@ -129,13 +149,17 @@ pub fn run(job: &CommandSpec, cancel: &CancelToken, emit: &mut dyn FnMut(&str)) 
 /// Starts a process with the umask `mask`. The umask is changed in this process during the start,
 /// because a change in the child after `fork` would not be safe here. Other threads that create
 /// files meanwhile set the mode of each file explicitly.
-fn spawn(command: &mut Command, mask: Option<u32>) -> std::io::Result<Child> {
+fn spawn(
+    command: &mut Command,
+    mask: Option<u32>,
+    start: impl FnOnce(&mut Command) -> std::io::Result<Child>,
+) -> std::io::Result<Child> {
     /// Serializes changes of the umask, so that two threads do not restore each other's value.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let Some(mask) = mask else { return command.spawn() };
+    let Some(mask) = mask else { return start(command) };
     let _held = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let own = umask(Mode::from_raw_mode(mask));
-    let spawned = command.spawn();
+    let spawned = start(command);
     umask(own);
     spawned
 }

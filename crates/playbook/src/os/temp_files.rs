@@ -5,6 +5,7 @@
 //! does not. `atomic_fs` chooses the names. For files that need not be in the directory of their
 //! destination, a run has a private directory.
 
+use crate::os::acting_user::{acting_user, as_root};
 use crate::os::atomic_fs::{self, SafeError};
 use crate::os::tree_removal;
 use rustix::fs::{FileType, FlockOperation, flock};
@@ -77,7 +78,7 @@ impl TempFileNotes {
         }
         let mut own = self.own.borrow_mut();
         if own.is_none() {
-            *own = Some(self.make()?);
+            *own = Some(as_root(|| self.make())?);
         }
         let Some((_, file)) = &*own else { return Ok(()) };
         let name = path.as_os_str().as_bytes();
@@ -88,11 +89,12 @@ impl TempFileNotes {
     }
 
     /// Creates a private temporary directory in the directory of the notes. It is removed when the
-    /// returned value is dropped, or by the next run if this one is killed. Without notes, the
-    /// directory is created in the system's temporary directory.
+    /// returned value is dropped, or by the next run if this one is killed. Without notes, and
+    /// for another user than root, the directory is created in the system's temporary directory.
     pub fn private_dir(&self) -> io::Result<TempDir> {
         let make = tempfile::Builder::new().prefix(PREFIX).clone();
-        if self.dir.as_os_str().is_empty() {
+        // Only root can enter the directory of the notes.
+        if self.dir.as_os_str().is_empty() || acting_user().is_some() {
             return make.tempdir();
         }
         let mut own = self.own.borrow_mut();

@@ -359,9 +359,8 @@ pub struct TaskPrivileges {
     pub elevated: bool,
     /// The value of `become` if only the node knows it: a template. None: `elevated` decides.
     pub elevated_if: Option<String>,
-    /// The user as whom the command of the task runs, if the task names a user other than root. It
-    /// is a template if only the node knows the user. Only modules that run a command or that do
-    /// not touch the host can have such a user.
+    /// The user as whom the task runs, if the task names a user other than root. It is a template
+    /// if only the node knows the user.
     pub become_user: Option<String>,
 }
 

@@ -32,6 +32,8 @@ pub struct PlayKeys {
     pub ignore_unreachable: bool,
     /// Whether the tasks run on the controller instead of the hosts (`connection: local`).
     pub local: bool,
+    /// The login user of the play, as `remote_user` names it. None: the play has no such keyword.
+    pub remote_user: Option<String>,
     pub order: HostOrder,
 }
 

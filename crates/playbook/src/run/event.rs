@@ -111,8 +111,8 @@ pub struct PlaybookRunOptions {
     pub check: bool,
     /// The sockets at which systemd is called.
     pub systemd: remoor_host::systemd::SystemdSockets,
-    /// The user id of the login user, if sudo has made this process root. Commands of tasks without
-    /// `become` run as this user.
+    /// The user id of the login user, if sudo has made this process root. Tasks without `become`
+    /// run as this user.
     pub login: Option<u32>,
     /// The controller, which runs delegated tasks. None: a delegated task fails.
     pub controller: Option<crate::ControllerLink>,

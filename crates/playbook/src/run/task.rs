@@ -334,8 +334,7 @@ impl<'a> Run<'a, '_> {
         let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
         let (given, trace) =
             with_trace(|| (variable_scope::args(scope, task), variable_scope::environment(scope, task)));
-        let login = self.options.login.is_some();
-        let (privileges, of_user) = with_trace(|| privileges::evaluate(task, scope, login));
+        let (privileges, of_user) = with_trace(|| privileges::evaluate(task, scope));
         if trace.unknown || of_user.unknown {
             return Ok(self.options_unknown(task, scope));
         }
@@ -358,6 +357,7 @@ impl<'a> Run<'a, '_> {
         }
         let check = self.checks(task, scope);
         if task.module == FETCH {
+            let _acting = privileges::act_as_user(task, &privileges, &self.ground, self.cancel)?;
             return self.fetch(task, check, &args);
         }
         if task.module == REBOOT && !check {
