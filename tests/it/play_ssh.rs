@@ -239,13 +239,13 @@ fn sudo_is_tried_once_and_a_password_prompt_is_reported() {
     assert!(code == Some(3) && text.contains("a password is required") && text.contains("NOPASSWD"), "{text}");
     // A task that does not need root runs as the login user.
     assert_eq!(server.play(TOUCH, &["-l", "h1"]).0, Some(0));
-    let mixed = "{command: 'true', become: true}, {copy: {content: x, dest: '{{ dir }}/ran'}}";
+    let mixed = "{command: 'true', become: true}, {copy: {content: x, dest: '{{ dir }}/of-login'}}";
     // The login user must be able to write to the directory.
     fs::set_permissions(server.dir(), fs::Permissions::from_mode(0o1777)).expect("a mode");
     server.program("sudo", "shift 2; SUDO_UID=65534 exec \"$@\"");
     let (code, text) = server.play(mixed, &["-l", "h1"]);
     assert_eq!(code, Some(0), "{text}");
-    let owner = fs::metadata(server.path("ran")).expect("ran").uid();
+    let owner = fs::metadata(server.path("of-login")).expect("a file").uid();
     let own = rustix::process::geteuid().as_raw();
     assert_eq!(owner, if own == 0 { 65534 } else { own }, "a task without `become` acts as the login user");
 }

@@ -85,7 +85,7 @@ const SAID: &str = r#"#!/bin/sh
 text=$(sed 's/.*"text": "\([^"]*\)".*/\1/' "$1")
 printf '{"changed": true, "said": "%s",\n "ansible_facts": {"said_fact": 1}}\n' "$text"
 "#;
-const CHECKED: &str = r#"#!/bin/sh -e
+const CHECKED: &str = r#"#!/bin/sh
 # WANT_JSON
 if grep -q '"_ansible_check_mode": true' "$1"; then checks=true; else checks=false; fi
 echo "{\"changed\": false, \"checks\": $checks}"
