@@ -83,8 +83,6 @@ fn remote_user_chooses_the_login_if_the_inventory_does_not() {
     let owned = |list: &[&str]| Ok(list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
     assert_eq!(login_users(&deploy, "w1\nw2 ansible_user=own\n", Some("me")), owned(&["deploy", "own"]));
     assert_eq!(login_users(&[&*deploy, &deploy].concat(), "w1\nw2\n", None), owned(&["deploy", "deploy"]));
-    let templated = "- {hosts: w1, remote_user: '{{ who }}', vars: {who: deploy}, tasks: [{debug: {msg: a}}]}\n";
-    assert_eq!(login_users(templated, "w1\n", None), owned(&["deploy"]));
     let of_task = "- {hosts: w1, tasks: [{debug: {msg: a}, remote_user: me}]}\n";
     assert_eq!(login_users(of_task, "w1\n", Some("me")), owned(&["me"]));
     let faults = login_users(&[&*deploy, &other].concat(), "w1\nw2\n", None).unwrap_err();
