@@ -260,7 +260,7 @@ impl<'h> ControllerService<'h> {
     async fn open_file(&mut self, file: ControllerFile<'_>) -> Result<FileAnswer, String> {
         self.sent = None;
         let task = self.check_begun(file.requested)?;
-        let (root, playbook) = (self.shared.lookups.root().to_owned(), self.plan.playbook.clone());
+        let (root, playbook) = (self.shared.lookups.root.clone(), self.plan.playbook.clone());
         let (from, sub, name) = (task.place.file.clone(), file.subdirectory(), file.name);
         let opened = tokio::task::spawn_blocking(move || {
             let path = sent_files::find(&root, &from, &playbook, sub, &name);
@@ -270,7 +270,7 @@ impl<'h> ControllerService<'h> {
             Ok(opened) => opened,
             Err(why) => return Ok(FileAnswer::Failed(why)),
         };
-        self.sent_bytes += opened.left();
+        self.sent_bytes += opened.left;
         if self.sent_bytes > TOTAL_MAX {
             return Ok(FileAnswer::Failed(format!("the files of this host exceed {} MiB", TOTAL_MAX >> 20)));
         }

@@ -25,7 +25,7 @@ const FILES_MAX: usize = 10_000;
 #[derive(Debug)]
 pub(super) struct PlayLookups {
     /// Absolute path of the directory of the playbook's files.
-    root: PathBuf,
+    pub root: PathBuf,
     vault: Arc<Vault>,
     policy: ModulePolicy,
     plugins: LookupPlugins,
@@ -35,11 +35,6 @@ impl PlayLookups {
     pub fn new(root: PathBuf, vault: Arc<Vault>, policy: ModulePolicy) -> Self {
         let plugins = LookupPlugins::new(root.clone());
         Self { root, vault, policy, plugins }
-    }
-
-    /// The directory of the playbook's files.
-    pub fn root(&self) -> &Path {
-        &self.root
     }
 
     /// Performs a lookup. It may take long, so the caller uses a thread for blocking work.

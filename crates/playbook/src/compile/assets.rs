@@ -215,7 +215,7 @@ impl Compiler<'_> {
                 self.fault(&own.file, at, message).hint = Some("set the mode explicitly".into());
             }
             if var_map::has_markup(&src) {
-                // A lookup gives the path of a file, and so does a name that begins with `role_path`.
+                // Lookups and names that begin with `role_path` give the path of the file.
                 task.files.assets.insert(self.playbook_path(&path), asset.clone());
                 task.files.assets.insert(path.clone(), asset.clone());
             }

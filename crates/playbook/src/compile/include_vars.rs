@@ -69,7 +69,7 @@ impl Compiler<'_> {
         for (name, path) in found {
             let layer = self.vars_layer(&path, (&own.file, at));
             if chosen {
-                // A lookup gives the path of a file, and so does a name that begins with `role_path`.
+                // Lookups and names that begin with `role_path` give the path of the file.
                 task.files.vars_files.insert(self.playbook_path(&path), layer);
                 task.files.vars_files.insert(path, layer);
             }

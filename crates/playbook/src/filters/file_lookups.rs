@@ -39,8 +39,8 @@ pub fn lookup_place(file: &str) -> String {
     }
 }
 
-/// Directories in which lookups and tasks of the file `file` search for files, in order, relative to
-/// the directory of the playbook's files. `playbook`: the path of the playbook in that directory.
+/// Directories in which lookups and tasks of the file `file` search for files, in order. They are
+/// relative to the directory of the playbook's files. `playbook`: the path of the playbook in it.
 pub fn search_places(file: &str, playbook: &str) -> Vec<String> {
     let parent = |path: &str| path.rsplit_once('/').map_or(String::new(), |(dir, _)| dir.to_owned());
     let mut places: Vec<String> = Vec::new();

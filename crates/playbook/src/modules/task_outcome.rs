@@ -32,8 +32,8 @@ pub struct TaskOutcome {
     pub extra_keys: Map<String, Value>,
     /// Whether the registered result gets no `msg` if the module returned none.
     pub keeps_msg_out: bool,
-    /// Whether the task failed before its module ran, because an option could not be evaluated. Then
-    /// no condition judges the result.
+    /// Whether the task failed before its module ran, because an option could not be evaluated. No
+    /// condition judges such a result.
     pub unevaluable: bool,
 }
 

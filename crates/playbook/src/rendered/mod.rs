@@ -138,8 +138,8 @@ struct Walk<'p> {
     may_be_skipped_or_fail: bool,
     /// Whether the steps being walked may never run, so that the values they set are unknown.
     may_be_skipped: bool,
-    /// Whether no run reaches the steps being walked, because no host is of their system, or nothing
-    /// notifies the handler.
+    /// Whether no run reaches the steps being walked: no host has their system, or nothing notifies
+    /// the handler.
     never_reached: bool,
 }
 
