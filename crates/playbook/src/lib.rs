@@ -38,7 +38,9 @@ pub use delegate::{
     read_request,
 };
 pub use facts::gather;
-pub use filters::{KnownAnswers, LookupAnswer, LookupCall, PluginKind, search_places, with_lookup_answers};
+pub use filters::{
+    KnownAnswers, LookupAnswer, LookupCall, PluginKind, perform_file_test, search_places, with_lookup_answers,
+};
 pub use lang::hosts::{InventoryNames, LOCAL, Selected, wildcard};
 pub use lang::language; // public because only a test reads it, and a private item without another user is dead code
 pub use modules::repository_file;

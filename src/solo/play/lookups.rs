@@ -41,6 +41,9 @@ impl PlayLookups {
     pub fn perform(&self, lookup: &PlannedLookup) -> LookupAnswer {
         let PlannedLookup { call, places, variables, depends_on_host } = lookup;
         let LookupCall { name, terms, .. } = call;
+        if call.plugin == PluginKind::FileTest {
+            return self.test_files(call, *depends_on_host);
+        }
         if *depends_on_host && !CHOSEN_BY_HOST.contains(&name.as_str()) {
             return LookupAnswer::Failed(format!("only the playbook may choose its arguments, but {BY_HOST}"));
         }
@@ -81,6 +84,25 @@ impl PlayLookups {
                 LookupAnswer::Failed("it needs ansible-core on this machine, which `--native-only` refuses".to_owned())
             }
             ModulePolicy::Any => self.plugins.perform(call, dirs, variables),
+        }
+    }
+
+    /// Performs a test of files. Values of a host can choose only files below the root.
+    fn test_files(&self, call: &LookupCall, by_host: bool) -> LookupAnswer {
+        let paths: Vec<&Path> = call.terms.iter().filter_map(Value::as_str).map(Path::new).collect();
+        let search = Search { dirs: &[], root: &self.root, by_host };
+        let is_below = |path: &Path| {
+            let named = |part| !matches!(part, std::path::Component::ParentDir);
+            let below = path.starts_with(&self.root) && path.components().all(named);
+            below && (path.symlink_metadata().is_err() || search.may_read(path))
+        };
+        if by_host && !paths.iter().all(|path| is_below(path)) {
+            let why = "only the playbook may choose a path that is not below its directory";
+            return LookupAnswer::Failed(format!("{why}, but {BY_HOST}"));
+        }
+        match remoor_playbook::perform_file_test(&call.name, &paths) {
+            Some(holds) => LookupAnswer::Items(vec![json!(holds)]),
+            None => LookupAnswer::Failed("it takes other arguments".to_owned()),
         }
     }
 
@@ -213,6 +235,24 @@ mod tests {
                 LookupAnswer::Failed(why) => assert!(why.contains(want), "{name} {term}: {why}"),
                 other => panic!("{name} {term}: {other:?}"),
             }
+        }
+        let test = |name: &str, path: &str, depends_on_host: bool| {
+            let call = LookupCall { plugin: PluginKind::FileTest, ..LookupCall::new(name, vec![json!(path)]) };
+            lookups.perform(&PlannedLookup { call, places: Vec::new(), variables: Map::new(), depends_on_host })
+        };
+        let holds = |holds: bool| LookupAnswer::Items(vec![json!(holds)]);
+        let below = |name: &str| dir.path().join(name).display().to_string();
+        for (name, path, depends, want) in [
+            ("file", "/etc/hostname".to_owned(), false, true),
+            ("file", below("given"), true, true),
+            ("directory", below("files"), true, true),
+            ("exists", below("gone"), true, false),
+            ("file", below("host_vars"), false, false),
+        ] {
+            assert_eq!(test(name, &path, depends), holds(want), "{name} {path}");
+        }
+        for path in ["/etc/hostname".to_owned(), below("../x"), below("link"), below("host_vars/other")] {
+            assert!(matches!(test("exists", &path, true), LookupAnswer::Failed(_)), "{path}");
         }
         for (pattern, name) in [("/etc/host*", "fileglob"), ("host_vars/*", "fileglob"), ("~/.bashrc", "first_found")] {
             assert_eq!(perform(name, pattern, true), LookupAnswer::Items(Vec::new()), "{pattern}");

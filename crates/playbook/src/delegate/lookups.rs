@@ -13,7 +13,7 @@
 use super::include_chain::TaskPath;
 use super::{ControllerLink, ControllerView, DelegationError, ReceivedState, Request};
 use crate::compile;
-use crate::filters::{self, AnswersLookups, LookupAnswer, LookupCall, PluginSet};
+use crate::filters::{self, AnswersLookups, LookupAnswer, LookupCall, PluginKind, PluginSet};
 use crate::modules;
 use crate::plan::{Plan, Play, RepeatKind, Task, TaskCondition};
 use crate::run::task::scope_with_result;
@@ -92,7 +92,7 @@ pub fn plan_lookup(
         }
     }
     let variables = variables_for_plugin(plan, play, task, controller);
-    if !call.plugin.is_lookup() {
+    if matches!(call.plugin, PluginKind::Filter | PluginKind::Test) {
         let places = PluginSet::of_plan(&plan.extra).dirs;
         return Ok(PlannedLookup { call, places, variables, depends_on_host: false });
     }
@@ -304,7 +304,7 @@ pub(crate) struct LookupLink {
 }
 
 impl LookupLink {
-    /// None: the plan calls no lookup and no plugin.
+    /// None: the plan calls no lookup, no plugin and no test of files.
     pub fn new(link: &ControllerLink, plan: &Plan) -> Option<Self> {
         let (words, whole) = compile::words_of(plan);
         let calls = ["lookup", "query", "q"].iter().any(|name| words.contains(*name));
@@ -313,7 +313,8 @@ impl LookupLink {
             loops |= task.repeat.as_ref().is_some_and(|repeat| repeat.kind == RepeatKind::Lookup);
         });
         let plugins = plan.extra.contains_key(filters::PLUGINS);
-        (calls || loops || whole || plugins)
+        let tests = filters::names_of_file_tests().any(|name| words.contains(name));
+        (calls || loops || whole || plugins || tests)
             .then(|| Self { link: link.clone(), names: (!whole).then(|| Arc::new(words)) })
     }
 

@@ -44,7 +44,9 @@ impl LookupCall {
     pub fn label(&self) -> String {
         match self.plugin {
             PluginKind::Lookup => format!("lookup {}", self.name),
-            PluginKind::Filter | PluginKind::Test => format!("{} `{}`", self.plugin.as_word(), self.name),
+            PluginKind::Filter | PluginKind::Test | PluginKind::FileTest => {
+                format!("{} `{}`", self.plugin.as_word(), self.name)
+            }
         }
     }
 

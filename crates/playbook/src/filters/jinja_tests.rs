@@ -13,11 +13,33 @@ const fn test_row(name: &'static str, takes: &'static [&'static str], run: TestF
 }
 
 const fn node_test_row(name: &'static str, takes: &'static [&'static str], run: TestFunction) -> JinjaTest {
-    JinjaTest { name, takes, run, differs: ON_THE_NODE }
+    JinjaTest { name, takes, run, differs: OF_FILES }
 }
 
-/// The `differs` text of tests that read the node. `register` recognizes such tests by this text.
-pub const ON_THE_NODE: &str = "reads files of the node; Ansible reads files of the controller";
+/// The `differs` text of tests that read files. `register` recognizes such tests by this text. With
+/// a controller they are performed there, see `perform_file_test`.
+pub const OF_FILES: &str = "in a fleet, it reads files of the node; Ansible reads files of the controller";
+
+/// The names of the tests that read files.
+pub fn names_of_file_tests() -> impl Iterator<Item = &'static str> {
+    TESTS.iter().filter(|test| test.differs == OF_FILES).map(|test| test.name)
+}
+
+/// Performs a test of files on this machine. `terms`: the paths. None: there is no such test, or it
+/// takes other arguments.
+pub fn perform_file_test(name: &str, terms: &[&Path]) -> Option<bool> {
+    let real = |path: &Path| path.canonicalize().ok();
+    match (name, terms) {
+        ("exists", [path]) => Some(path.exists()),
+        ("file" | "is_file", [path]) => Some(path.is_file()),
+        ("directory" | "is_dir", [path]) => Some(path.is_dir()),
+        ("link" | "is_link", [path]) => Some(path.is_symlink()),
+        ("link_exists", [path]) => Some(path.symlink_metadata().is_ok()),
+        ("mount" | "is_mount", [path]) => is_mount(path.to_str()?).ok(),
+        ("same_file" | "is_same_file", [path, other]) => Some(real(path).is_some() && real(path) == real(other)),
+        _ => None,
+    }
+}
 
 /// The variable with the hashes of the texts that were encrypted by `!vault`. A playbook cannot
 /// have a variable of this name.

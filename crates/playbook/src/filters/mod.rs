@@ -39,7 +39,7 @@ pub use asked_lookups::{
 pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
 pub use digest::crypt_password;
 pub use file_lookups::{BY_CONTROLLER, LOOKUP_FILES, lookup_place, placed_key, search_places, searched_names};
-pub use jinja_tests::ENCRYPTED_TEXTS;
+pub use jinja_tests::{ENCRYPTED_TEXTS, names_of_file_tests, perform_file_test};
 pub use lookups::{ASKED as LOOKUPS_ASKED, KNOWN as LOOKUPS, short_name};
 pub use methods::call as call_method;
 pub use methods::{IN_PLACE as METHODS_IN_PLACE, KNOWN as METHODS};
@@ -108,6 +108,14 @@ pub struct Args {
     pub rest: Vec<Value>,
     /// Named arguments that are not in `Filter::takes`, if it has `**`.
     pub named: Vec<(String, Value)>,
+}
+
+/// The answer of the controller to a test of files.
+fn test_on_controller(state: &State, name: &str, value: &Value, args: &Args) -> Result<bool, Error> {
+    let all = std::iter::once(value).chain(args.values.iter().flatten());
+    let terms = all.map(|value| python::text(value).map(serde_json::Value::from)).collect::<Result<_, _>>()?;
+    let call = LookupCall { plugin: PluginKind::FileTest, ..LookupCall::new(name, terms) };
+    Ok(asked_lookups::ask(state, &call)?.first().is_some_and(Value::is_true))
 }
 
 impl Args {
@@ -285,7 +293,10 @@ pub fn register(env: &mut Environment<'static>, undefined: UndefinedPolicy) {
             if value.is_undefined() || args.has_undefined() {
                 return Err(Error::from(ErrorKind::UndefinedError));
             }
-            if ask.differs == jinja_tests::ON_THE_NODE {
+            if ask.differs == jinja_tests::OF_FILES {
+                if asked_lookups::are_answered(state) {
+                    return test_on_controller(state, ask.name, &value, &args);
+                }
                 crate::vars::scope::on_the_node(state)?;
             }
             (ask.run)(state, value, args)

@@ -30,6 +30,8 @@ pub enum PluginKind {
     Lookup,
     Filter,
     Test,
+    /// A native test that reads files of the controller.
+    FileTest,
 }
 
 impl PluginKind {
@@ -37,7 +39,7 @@ impl PluginKind {
         match self {
             Self::Lookup => "lookup",
             Self::Filter => "filter",
-            Self::Test => "test",
+            Self::Test | Self::FileTest => "test",
         }
     }
 
@@ -166,7 +168,7 @@ pub fn register(env: &mut Environment<'static>, undefined: UndefinedPolicy, text
                     },
                 );
             }
-            PluginKind::Lookup => {}
+            PluginKind::Lookup | PluginKind::FileTest => {}
         }
     }
 }

@@ -264,6 +264,11 @@ fn finish(call: &mut ModuleCall, mut argv: Vec<String>, name: String) -> ModuleR
         out.extra_keys.insert("home".into(), json!(entry[5]));
         out.extra_keys.insert("shell".into(), json!(entry[6]));
     }
+    // Check mode cannot know the id of a group that does not exist yet.
+    let is_group = call.task.module == "group" && (call.ground.node.predicted_state().is_none() || !out.changed);
+    if let Some(entry) = call.ground.node.group(&name).filter(|entry| is_group && entry[0] == name) {
+        out.extra_keys.insert("gid".into(), json!(entry[2].parse::<u32>().unwrap_or_default()));
+    }
     out.extra_keys.insert("name".into(), json!(name));
     out.extra_keys.insert("state".into(), json!(call.text(&["state"]).unwrap_or_else(|| "present".to_owned())));
     Ok(out)

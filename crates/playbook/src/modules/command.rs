@@ -5,7 +5,7 @@
 use super::content::{asset_content, find_asset};
 use super::{ModuleCall, ModuleResult, TaskOutcome, UMASK, failure_message, spawn_failure};
 use crate::lang::word_split;
-use crate::os::acting_user::{acting_user, env_var};
+use crate::os::acting_user::acting_user;
 use crate::os::process::{self, CommandSpec, Finished};
 use crate::plan::TaskCondition;
 use crate::template::expr;
@@ -46,7 +46,7 @@ fn argv(call: &ModuleCall) -> Result<Option<Vec<String>>, String> {
             for word in words {
                 let source = word.get(0).and_then(Value::as_str).unwrap_or_default();
                 let quoted = word.get(1).and_then(Value::as_bool).unwrap_or(false);
-                let source = if expands { expand_environment(source, &call.env) } else { source.to_owned() };
+                let source = if expands { call.expand(source) } else { source.to_owned() };
                 let rendered = expr::render_text(call.scope, &source).map_err(|e| expr::explain(&e))?;
                 if !rendered.is_empty() || quoted || !var_map::has_markup(&source) {
                     out.push(rendered);
@@ -60,7 +60,7 @@ fn argv(call: &ModuleCall) -> Result<Option<Vec<String>>, String> {
                 raw.get(at).and_then(Value::as_str).filter(|s| raw.len() == argv.len() && !var_map::has_markup(s))
             };
             let word = |(at, value): (usize, &Value)| match plain(at) {
-                Some(source) if expands => expand_environment(source, &call.env),
+                Some(source) if expands => call.expand(source),
                 _ => text(value),
             };
             return Ok(argv.iter().enumerate().map(word).collect());
@@ -72,43 +72,6 @@ fn argv(call: &ModuleCall) -> Result<Option<Vec<String>>, String> {
         }
     });
     if trace.unknown { Ok(None) } else { words.map(Some) }
-}
-
-/// Expands `$NAME`, `${NAME}` and a leading `~` in text of the playbook, but not in rendered
-/// values. Names without a value stay as written.
-fn expand_environment(text: &str, env: &[(String, String)]) -> String {
-    let value = |name: &str| {
-        let own = env.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.clone());
-        // A value with markup is left out, because the value of an environment variable must not be
-        // rendered as a template.
-        own.or_else(|| env_var(name)).filter(|v| !var_map::has_markup(v))
-    };
-    let mut out = String::new();
-    let mut rest = text;
-    if let Some(tail) = text.strip_prefix('~').filter(|tail| tail.is_empty() || tail.starts_with('/'))
-        && let Some(home) = value("HOME")
-    {
-        out.push_str(&home);
-        rest = tail;
-    }
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        let (name, len) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
-            Some((name, _)) => (name, name.len() + 2),
-            None => {
-                let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
-                (&after[..end], end)
-            }
-        };
-        match value(name).filter(|_| !name.is_empty()) {
-            Some(value) => out.push_str(&value),
-            None => out.push_str(&rest[at..=at + len]),
-        }
-        rest = &after[len..];
-    }
-    out.push_str(rest);
-    out
 }
 
 pub fn shell(call: &mut ModuleCall) -> ModuleResult {
@@ -166,7 +129,7 @@ pub fn script(call: &mut ModuleCall) -> ModuleResult {
 }
 
 fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value) -> ModuleResult {
-    let dir = call.text(&["chdir"]).map(PathBuf::from);
+    let dir = call.text(&["chdir"]).map(|dir| PathBuf::from(call.expand(&dir)));
     if let Some(dir) = dir.as_deref().filter(|dir| !call.ground.node.is_directory(dir)) {
         return Err(call.ground.node.note_missing(format!("`chdir`: {} is not a directory", dir.display())));
     }
@@ -299,26 +262,4 @@ pub fn exists(call: &ModuleCall, path: &Path) -> Result<bool, String> {
         }
     }
     Ok(false)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn variables_of_the_environment_are_expanded_in_the_playbooks_own_text() {
-        let env = [("A".to_owned(), "1".to_owned()), ("HOME".to_owned(), "/h".to_owned())];
-        for (text, want) in [
-            ("$A", "1"),
-            ("x${A}y$A", "x1y1"),
-            ("$NO_SUCH_NAME-${NO_SUCH_NAME}$", "$NO_SUCH_NAME-${NO_SUCH_NAME}$"),
-            ("$(id) ${", "$(id) ${"),
-            ("~/x", "/h/x"),
-            ("~", "/h"),
-            ("a~ ~b", "a~ ~b"),
-            ("{{ x }}$A", "{{ x }}1"),
-        ] {
-            assert_eq!(expand_environment(text, &env), want, "{text}");
-        }
-    }
 }

@@ -113,7 +113,7 @@ pub fn find(call: &mut ModuleCall) -> ModuleResult {
     let sums = call.flag("get_checksum", false);
     let node = &call.ground.node;
     let (mut files, mut skipped, mut examined, mut matched) = (Vec::new(), serde_json::Map::new(), 0, 0);
-    for top in call.list(&["paths", "name", "path"]) {
+    for top in call.list(&["paths", "name", "path"]).iter().map(|top| call.expand(top)) {
         let Some((real, _)) = node.follow(Path::new(&top)).filter(|(_, s)| atomic_fs::kind(s) == FileType::Directory)
         else {
             skipped.insert(top.clone(), json!(format!("'{top}' is not a directory")));

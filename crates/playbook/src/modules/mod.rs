@@ -23,6 +23,7 @@ mod debug;
 mod diff;
 mod dnf;
 mod dpkg_selections;
+mod expansion;
 mod fact_modules;
 mod fail;
 mod file;
@@ -78,7 +79,7 @@ pub use task_outcome::{ModuleResult, TaskOutcome};
 use super::compile;
 use super::node::PredictedState;
 use super::plan::{Plan, Task, TaskPrivileges};
-use crate::os::acting_user::{self, env_var, home_dir};
+use crate::os::acting_user::{self, env_var};
 use crate::os::atomic_fs::{self, Attributes, SafeError};
 use crate::os::process::{CommandSpec, Finished};
 use crate::os::{accounts, process};
@@ -205,14 +206,16 @@ impl<'a> ModuleCall<'a, '_> {
         Duration::try_from_secs_f64(value).map_err(|_| format!("`{name}` is not a valid duration in seconds: {value}"))
     }
 
-    /// A path option: absolute, without `..`. A leading `~/` means the home directory of
-    /// the task's user.
+    /// The text with environment variables and home directories expanded.
+    pub fn expand(&self, text: &str) -> String {
+        let entry = |name: &str| self.ground.node.user(name).filter(|entry| entry[0] == name);
+        expansion::expand(text, &self.env, &|name| entry(name)?.get(5).cloned())
+    }
+
+    /// A path option: absolute after expansion, without `..`.
     pub fn path(&self, names: &[&str]) -> Result<PathBuf, String> {
         let text = self.required_text(names)?;
-        let path = match text.strip_prefix("~/") {
-            Some(rest) => home_dir().join(rest),
-            None => PathBuf::from(&text),
-        };
+        let path = PathBuf::from(self.expand(&text));
         if !path.is_absolute() || path.components().any(|c| c == std::path::Component::ParentDir) {
             return Err(format!("`{text}` is not an absolute path without `..`"));
         }

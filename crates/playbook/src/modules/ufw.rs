@@ -166,9 +166,10 @@ fn set_rule(call: &mut ModuleCall, firewall: &mut Firewall, verdict: &str, rules
     }
     let deletes = call.flag("delete", false);
     let when = |holds: bool, word: &str| if holds { word.to_owned() } else { String::new() };
-    let with = |begin: &str, value: Option<String>| value.map(|value| format!("{begin} {value}")).unwrap_or_default();
+    let given = |value: Option<String>| value.filter(|value| !value.is_empty());
+    let with = |begin: &str, value: Option<String>| given(value).map_or_else(String::new, |v| format!("{begin} {v}"));
     let mut words = vec![when(routes, "route"), when(deletes, "delete")];
-    if let Some(number) = call.text(&["insert"]).filter(|_| !deletes) {
+    if let Some(number) = given(call.text(&["insert"])).filter(|_| !deletes) {
         words.push(with("insert", insert_position(call, firewall, &number)?));
     }
     words.push(verdict.to_owned());
@@ -178,15 +179,15 @@ fn set_rule(call: &mut ModuleCall, firewall: &mut Firewall, verdict: &str, rules
     words.push(with("out on", outside));
     words.push(when(call.flag("log", false), "log"));
     let (from, to) = (
-        call.text(&["from_ip", "from", "src"]).unwrap_or_else(|| "any".into()),
-        call.text(&["to_ip", "dest", "to"]).unwrap_or_else(|| "any".into()),
+        given(call.text(&["from_ip", "from", "src"])).unwrap_or_else(|| "any".into()),
+        given(call.text(&["to_ip", "dest", "to"])).unwrap_or_else(|| "any".into()),
     );
     words.push(with("from", Some(from.clone())));
     words.push(with("port", call.text(&["from_port"])));
     words.push(with("to", Some(to.clone())));
     words.push(with("port", call.text(&["to_port", "port"])));
     words.push(with("proto", call.text(&["proto", "protocol"])));
-    words.push(call.text(&["name", "app"]).map(|name| format!("app '{name}'")).unwrap_or_default());
+    words.push(given(call.text(&["name", "app"])).map(|name| format!("app '{name}'")).unwrap_or_default());
     let version = firewall.execute(call, format!("{} --version", firewall.ufw), CommandKind::Reads)?;
     let comment = call.text(&["comment"]).filter(|comment| !comment.is_empty() && takes_comments(&version));
     words.push(comment.map(|comment| format!("comment '{comment}'")).unwrap_or_default());

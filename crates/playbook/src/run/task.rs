@@ -477,19 +477,17 @@ pub(crate) fn hide_no_log(task: &Task, text: Option<String>) -> Option<String> {
     text.map(|text| if task.no_log { HIDDEN.to_owned() } else { text })
 }
 
-/// Makes the registered result from the result of the module, `failed_when` and `changed_when`.
 /// The answer of a module that has read values that check mode cannot know. `vague`: a failure may
 /// not happen in a real run. `unknown`: the whole answer depends on such a value.
 fn doubt_answer(answer: ModuleResult, vague: bool, unknown: bool) -> ModuleResult {
     match answer {
-        Err(why) if vague => {
-            Ok(TaskOutcome::indeterminate(format!("{why}; tasks that were not run may change that")))
-        }
+        Err(why) if vague => Ok(TaskOutcome::indeterminate(format!("{why}; tasks that were not run may change that"))),
         Ok(_) if unknown => Ok(TaskOutcome::indeterminate("it depends on tasks that were not run")),
         other => other,
     }
 }
 
+/// Makes the registered result from the result of the module, `failed_when` and `changed_when`.
 fn judge(task: &Task, scope: &ExprScope, answer: ModuleResult) -> (TaskOutcome, Value) {
     let outcome = answer.unwrap_or_else(|msg| TaskOutcome { failed: true, msg, ..TaskOutcome::default() });
     let mut result = Map::from_iter(outcome.extra_keys.clone());
