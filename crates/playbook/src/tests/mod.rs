@@ -485,7 +485,7 @@ fn services_are_asked_once_and_only_then_changed() {
     assert_eq!(log.lines().filter(|l| l.starts_with("show")).count(), 2, "{log}");
     assert_eq!(log.lines().filter(|l| *l == "start -- nginx").count(), 1, "{log}");
     let stop = tasks(d, &text("name: gone, state: stopped, enabled: no"));
-    assert!(go(&stop, &options(d)).end.failure.unwrap().message.contains("no unit"));
+    assert!(go(&stop, &options(d)).end.failure.unwrap().message.contains("Could not find the requested service"));
     let cleanup = PlaybookRunOptions { phase: ResetupPhase::Cleanup, ..options(d) };
     assert_eq!(go(&stop, &cleanup).assert_success().end.changed, 0);
 }

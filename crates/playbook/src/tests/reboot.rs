@@ -1,8 +1,11 @@
 //! Tasks that restart the host, and the runs that continue after them.
 
-use super::delegation::make_host;
+use super::delegation::{make_host, view};
 use super::*;
-use crate::{ControllerLink, ControllerRequest, RebootRequest, ResumedRun, read_request};
+use crate::{
+    ControllerLink, ControllerRequest, LookupAnswer, LookupRequest, RebootRequest, ResumedRun, perform_file_test,
+    plan_lookup, read_request, with_lookup_answers,
+};
 use std::sync::{Arc, Mutex};
 
 /// A task that restarts the host: the file `boot` contains its boot time.
@@ -31,6 +34,7 @@ fn run_with_reboots(dir: &Path, plan: &Plan, expired: bool) -> (Ran, usize) {
             match read_request(&copy, false, request).unwrap() {
                 ControllerRequest::Reboot(reboot) => *noted.lock().unwrap() = reboot,
                 ControllerRequest::Begin(_) | ControllerRequest::End => {}
+                ControllerRequest::Lookup(request) => return Ok(answer_test(&copy, *request).encode()),
                 other => panic!("{other:?}"),
             }
             Ok(b"null".to_vec())
@@ -49,6 +53,14 @@ fn run_with_reboots(dir: &Path, plan: &Plan, expired: bool) -> (Ran, usize) {
         next = rmp_serde::from_slice(&packed.unwrap()).unwrap();
     }
     unreachable!()
+}
+
+/// Performs the test of a file that a condition makes.
+fn answer_test(plan: &Plan, request: LookupRequest) -> LookupAnswer {
+    let planned = with_lookup_answers(Arc::default(), || plan_lookup(plan, request, &view(false, &|_| None)));
+    let call = planned.unwrap().call;
+    let holds = perform_file_test(&call.name, &[Path::new(call.terms[0].as_str().unwrap())]);
+    LookupAnswer::Items(vec![json!(holds.unwrap())])
 }
 
 fn log(dir: &Path) -> String {
