@@ -120,6 +120,8 @@ pub fn words_of(plan: &Plan) -> (BTreeSet<String>, bool) {
     for play in &plan.plays {
         play.each_task(&mut |task| {
             needs_python |= task.module == "pip";
+            // A template that the controller sends during the run may read any variable.
+            whole |= task.module == "template" && !task.files.on_controller.is_empty();
             if task.module == "validate_argument_spec" {
                 match task.args.get("argument_spec") {
                     Some(Value::Object(spec)) => words.extend(spec.keys().cloned()),
