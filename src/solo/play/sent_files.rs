@@ -41,7 +41,7 @@ impl ControllerFiles for FilesHere<'_> {
 fn may_make_files(line: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     line.match_indices(':').any(|(at, _)| {
-        let key = &line[..at][line[..at].rfind(|c| !is_part(c)).map_or(0, |before| before + 1)..];
+        let key = line[..at].rsplit(|c| !is_part(c)).next().unwrap_or_default();
         let value = line[at + 1..].trim_start_matches([' ', '"', '\'']);
         match key {
             "fetch" | "local_action" => true,
@@ -103,6 +103,23 @@ mod tests {
     use super::super::testing::TestPlay;
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn lines_of_tasks_that_may_make_files_are_found() {
+        for (line, makes) in [
+            ("  delegate_to: localhost", true),
+            ("- {command: x, delegate_to: \"127.0.0.1\"}", true),
+            ("  ansible.builtin.fetch:", true),
+            ("- local_action: command x", true),
+            ("  connection: local", true),
+            ("- hosts: 'localhost'", true),
+            ("- hosts: web", false),
+            ("# 'includes' seront copiés: é: x", false),
+            ("  delegate_to: '{{ other }}'", false),
+        ] {
+            assert_eq!(may_make_files(line), makes, "{line}");
+        }
+    }
 
     async fn read(service: &mut ControllerService<'_>, request: serde_json::Value) -> Result<FileAnswer, String> {
         let answer = service.answer(request.to_string().as_bytes()).await?;

@@ -38,8 +38,10 @@ pub fn group(key: &str, cancel: &CancelToken) -> Option<Vec<String>> {
 pub fn mode(text: &str, old: u32, directory: bool) -> Result<u32, String> {
     let text = text.trim();
     let wrong = || format!("`{text}` is not a file mode");
-    if text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty() {
-        return u32::from_str_radix(text, 8).ok().filter(|m| *m <= 0o7777).ok_or_else(wrong);
+    // Python's int() takes the prefix too.
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    if digits.bytes().all(|b| b.is_ascii_digit()) && !digits.is_empty() {
+        return u32::from_str_radix(digits, 8).ok().filter(|m| *m <= 0o7777).ok_or_else(wrong);
     }
     let mut mode = old;
     for clause in text.split(',') {
@@ -88,6 +90,7 @@ mod tests {
     #[test]
     fn reads_modes_and_names() {
         assert_eq!(mode("0644", 0, false), Ok(0o644));
+        assert_eq!(mode("0o755", 0, false), Ok(0o755));
         assert_eq!(mode("u=rw,g=r,o=", 0o777, false), Ok(0o640));
         assert_eq!(mode("a+X", 0o600, true), Ok(0o711));
         assert_eq!(mode("+x", 0o644, false), Ok(0o755));
