@@ -43,6 +43,8 @@ struct State {
     secrets: PlanSecrets,
     /// Whether the inventory has changed since the plays were compiled.
     changed: bool,
+    /// The hosts whose names values of a host have chosen, with the host that has requested them.
+    named_by_hosts: BTreeMap<String, String>,
     /// By host: the number of its changes, and the size of their variables.
     used: BTreeMap<String, (usize, usize)>,
 }
@@ -58,7 +60,13 @@ pub(super) struct NextPlan {
 
 impl InventoryChanges {
     pub fn new(request: PlayRequest, files: Files, sources: Sources, prompted: PromptAnswers) -> Self {
-        let state = State { sources, secrets: PlanSecrets::default(), changed: false, used: BTreeMap::new() };
+        let state = State {
+            sources,
+            secrets: PlanSecrets::default(),
+            changed: false,
+            named_by_hosts: BTreeMap::new(),
+            used: BTreeMap::new(),
+        };
         Self { request, files, prompted, state: Mutex::new(state), used_remote: AtomicBool::new(false) }
     }
 
@@ -84,6 +92,16 @@ impl InventoryChanges {
             return DelegationError::Failed(why).answer();
         }
         let PlannedChange { host: name, groups, parents, vars, .. } = change.clone();
+        // A host must not choose the address of a host that the playbook means, in either order.
+        let by_other = state.named_by_hosts.get(&name).is_some_and(|one| one != host || !change.named_by_host);
+        let is_known = state.sources.has_host(&name) && !state.named_by_hosts.contains_key(&name);
+        if by_other || !vars.is_empty() && change.named_by_host && is_known {
+            let why = format!("the variables of `{name}` cannot be set, because a host has chosen the name of it");
+            return DelegationError::Failed(why).answer();
+        }
+        if change.named_by_host && !is_known {
+            state.named_by_hosts.entry(name.clone()).or_insert_with(|| host.to_owned());
+        }
         match state.sources.add(&InventoryChange { host: name, groups, parents, vars }) {
             Ok(true) => {
                 state.changed = true;
@@ -210,6 +228,31 @@ mod tests {
             assert!(text.contains(want), "{number}: {text}");
         }
         assert!(service.answer(&request(1, &json!([1, 1]))).await.unwrap_err().contains("requested again"));
+    }
+
+    #[tokio::test]
+    async fn a_host_cannot_take_the_name_of_a_host_that_the_playbook_adds() {
+        let tasks = "{add_host: {name: d1, ansible_host: 192.0.2.1}}, {command: id, register: r}, \
+                     {add_host: {name: '{{ r.name }}', ansible_host: '{{ r.addr }}'}, loop: [0, 1]}, \
+                     {add_host: {name: d2, ansible_host: 192.0.2.2}}";
+        let play = TestPlay::new(&format!("- hosts: w1,w2\n  tasks: [{tasks}]\n"), LOCAL_HOSTS);
+        play.shared.changes.as_ref().unwrap().note_remote();
+        let mut service = play.service("w1");
+        let none = serde_json::Value::Null;
+        for (task, item, name, want) in [
+            (1, none.clone(), "", true),
+            (3, json!([0, 0]), "d1", false),
+            (3, json!([1, 1]), "d2", true),
+            (4, none, "", false),
+        ] {
+            let state = json!({"registers": {"r": {"name": name, "addr": "198.51.100.9"}}});
+            let request = json!({"inventory": {"task": task, "item": item, "state": state}});
+            service.answer(json!({"turn": task}).to_string().as_bytes()).await.unwrap();
+            let answer = service.answer(request.to_string().as_bytes()).await.unwrap();
+            let text = String::from_utf8(answer).unwrap();
+            let refused = text.contains("a host has chosen the name of it");
+            assert_eq!(!refused, want, "{task} {name}: {text}");
+        }
     }
 
     #[tokio::test]

@@ -92,9 +92,13 @@ impl PlayLookups {
         let paths: Vec<&Path> = call.terms.iter().filter_map(Value::as_str).map(Path::new).collect();
         let search = Search { dirs: &[], root: &self.root, by_host };
         let is_below = |path: &Path| {
-            let named = |part| !matches!(part, std::path::Component::ParentDir);
-            let below = path.starts_with(&self.root) && path.components().all(named);
-            below && (path.symlink_metadata().is_err() || search.may_read(path))
+            let refused = |part: std::path::Component| {
+                part == std::path::Component::ParentDir || OF_OTHER_HOSTS.iter().any(|dir| part.as_os_str() == *dir)
+            };
+            let below = path.strip_prefix(&self.root).is_ok_and(|below| !below.components().any(refused));
+            // The directory of a missing file must not lead elsewhere by a link either.
+            let existing = path.ancestors().find(|path| path.symlink_metadata().is_ok());
+            below && existing.is_some_and(|path| search.may_read(path))
         };
         if by_host && !paths.iter().all(|path| is_below(path)) {
             let why = "only the playbook may choose a path that is not below its directory";
@@ -251,7 +255,15 @@ mod tests {
         ] {
             assert_eq!(test(name, &path, depends), holds(want), "{name} {path}");
         }
-        for path in ["/etc/hostname".to_owned(), below("../x"), below("link"), below("host_vars/other")] {
+        std::os::unix::fs::symlink("/etc", dir.path().join("linked")).unwrap();
+        for path in [
+            "/etc/hostname".to_owned(),
+            below("../x"),
+            below("link"),
+            below("host_vars/other"),
+            below("host_vars/gone"),
+            below("linked/gone"),
+        ] {
             assert!(matches!(test("exists", &path, true), LookupAnswer::Failed(_)), "{path}");
         }
         for (pattern, name) in [("/etc/host*", "fileglob"), ("host_vars/*", "fileglob"), ("~/.bashrc", "first_found")] {

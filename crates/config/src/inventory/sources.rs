@@ -35,6 +35,11 @@ impl Sources {
         self.content.draft.add_change(change)
     }
 
+    /// Whether the inventory with all changes has this host.
+    pub fn has_host(&self, name: &str) -> bool {
+        self.content.draft.hosts.contains_key(name)
+    }
+
     /// The inventory with all changes. Reads `group_vars` and `host_vars` again, because new hosts
     /// and groups may have such files. Runs no executables.
     pub fn read_again(&self) -> Result<Self, Vec<Fault>> {

@@ -1,7 +1,8 @@
 //! Tasks that change the inventory for later plays: `add_host` and `group_by`. The controller
 //! evaluates their options itself, so a compromised host contributes only its facts and the results
-//! of its tasks. Such values are data: they set no template, no encrypted value, and no connection
-//! other than the address, port and user of a new host.
+//! of its tasks. Such values are data: they set no template and no encrypted value. They set no
+//! variables except the address, port and user of a new host, because later plays trust the
+//! variables of the inventory: in lookups, paths and programs of the controller.
 
 use super::{
     ControllerView, DelegatedRequest, DelegationError, EvaluatedTask, ReceivedState, Request, RequestLimits, TaskPath,
@@ -25,7 +26,7 @@ const NAME_MAX: usize = 253;
 const VARS_MAX: usize = 256 << 10;
 const HOST_NAMES: [&str; 3] = ["name", "hostname", "host"];
 const GROUP_NAMES: [&str; 3] = ["groupname", "groups", "group"];
-/// Connection variables that values of a host may set for a new host.
+/// Variables that values of a host may set for a new host.
 const ADDRESS: [&str; 6] =
     ["ansible_host", "ansible_port", "ansible_user", "ansible_ssh_host", "ansible_ssh_port", "ansible_ssh_user"];
 const BY_HOST: &str = "it depends on facts, on results of tasks, or on variables that a task has set";
@@ -45,6 +46,8 @@ pub struct PlannedChange {
     pub limits: RequestLimits,
     pub host: String,
     pub groups: Vec<String>,
+    /// Whether values of a host have chosen the name.
+    pub named_by_host: bool,
     /// Groups that contain each of `groups`.
     pub parents: Vec<String>,
     /// The variables that the task sets for the host, as values of an inventory.
@@ -89,6 +92,7 @@ pub fn plan_inventory_change(
         let by_host = |name: &str| args.get(name).is_some_and(|value| of_playbook.get(name) != Some(value));
         let known = (controller.host_vars)(&change.host).is_some();
         check_origin(&change, known, &by_host).map_err(failed)?;
+        change.named_by_host = HOST_NAMES.iter().any(|name| by_host(name));
     }
     change.limits = limits;
     change.secrets = plan.secrets.restricted_to(&[Value::Object(change.vars.clone()).to_string()]);
@@ -130,7 +134,7 @@ fn check_origin(change: &PlannedChange, known: bool, by_host: &dyn Fn(&str) -> b
     if named_by_host && LOCAL.contains(&host.as_str()) {
         return Err(format!("only the playbook may name this machine, `{host}`: {BY_HOST}"));
     }
-    for name in change.vars.keys().filter(|name| name.starts_with("ansible_") || *name == "remoor_state_dir") {
+    for name in change.vars.keys() {
         if known && named_by_host {
             return Err(format!("`{name}` cannot be set for the known host `{host}`, because of its name: {BY_HOST}"));
         }
@@ -144,13 +148,12 @@ fn check_origin(change: &PlannedChange, known: bool, by_host: &dyn Fn(&str) -> b
     Ok(())
 }
 
-/// Refuses a value with which no host can be reached, because it would make the plan of the host
-/// invalid.
+/// Refuses a value that is no address, because programs of the controller may get it as an argument.
 fn check_address(name: &str, value: &Value) -> Result<(), String> {
     let text = text_of(value.clone());
     let valid = match name.ends_with("port") {
         true => text.parse::<u16>().is_ok_and(|port| port > 0),
-        false => !text.starts_with('-') && !text.contains(|c: char| c.is_whitespace() || c.is_control()),
+        false => !text.starts_with('-') && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-:@%".contains(c)),
     };
     if valid { Ok(()) } else { Err(format!("`{text}` cannot be the value of `{name}`")) }
 }
@@ -206,6 +209,7 @@ impl PlannedChange {
         Self {
             limits: RequestLimits::default(),
             host: String::new(),
+            named_by_host: false,
             groups: Vec::new(),
             parents: Vec::new(),
             vars: Map::new(),
@@ -241,12 +245,13 @@ fn text_of(value: Value) -> String {
 }
 
 /// Refuses a name that no host or group may have. The name may come from a compromised host. It
-/// becomes part of patterns of hosts, and of the paths of `group_vars` and `host_vars`.
+/// becomes part of patterns of hosts, of the paths of `group_vars` and `host_vars`, and of commands
+/// of lookups.
 fn valid_name(name: &str) -> Result<String, String> {
     let valid = !name.is_empty()
         && name.len() <= NAME_MAX
-        && !name.starts_with(['-', '.', '!', '&', '~', '@'])
-        && !name.contains(|c: char| c.is_control() || c.is_whitespace() || ",;/\\*?[]{}'\"`".contains(c));
+        && !name.starts_with(['-', '.', '@'])
+        && name.chars().all(|c| c.is_alphanumeric() || "._-:@%+=".contains(c));
     valid.then(|| name.to_owned()).ok_or_else(|| format!("`{name}` cannot be the name of a host or group"))
 }
 

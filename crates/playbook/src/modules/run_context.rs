@@ -12,8 +12,8 @@ use crate::os::temp_files::TempFileNotes;
 use crate::run::event::{CancelToken, PlaybookRunOptions};
 use crate::run::secrets::Secrets;
 use globset::{Glob, GlobSet, GlobSetBuilder};
-use rustix::fs::{FileType, Stat};
-use std::os::unix::fs::DirBuilderExt;
+use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// System directories that no playbook may remove or replace, even if the path is a symbolic link.
@@ -240,6 +240,10 @@ impl<'a> RunContext<'a> {
         keep: impl FnOnce(&mut Backup, &Path) -> Result<(), SafeError>,
     ) -> Result<(), SafeError> {
         let path = path_for_root(&self.node, path);
+        // The change will fail, and a user must not choose what root backs up.
+        if !may_change(&path) {
+            return Ok(());
+        }
         as_root(|| keep(&mut self.backup, &path))
     }
 
@@ -269,6 +273,14 @@ impl<'a> RunContext<'a> {
             self.back_up_as_root(path, |backup, path| backup.keep_leaving(path, tree))
         }
     }
+}
+
+/// Whether the user as whom this thread acts can change the path: the user owns it, or can write its
+/// directory.
+fn may_change(path: &Path) -> bool {
+    let (Some(user), Some(dir)) = (acting_user(), path.parent()) else { return true };
+    let owns = path.symlink_metadata().is_ok_and(|meta| meta.uid() == user.uid);
+    owns || accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
 /// The path without links, if this thread acts as a user: the run itself is root, and does not

@@ -45,8 +45,10 @@ impl ActingUser {
         let [name, _, uid, gid, _, home, shell, ..] = entry else {
             return Err(format!("the passwd entry is incomplete: {}", entry.join(":")));
         };
+        // The kernel reads the largest number as `unchanged`.
         let id = |text: &str| {
-            text.parse().map_err(|_| format!("the passwd entry of `{name}` has no numeric id: {}", entry.join(":")))
+            let id = text.parse().ok().filter(|id| *id != u32::MAX);
+            id.ok_or_else(|| format!("the passwd entry of `{name}` has no numeric id: {}", entry.join(":")))
         };
         let shell = if shell.is_empty() { "/bin/sh" } else { shell };
         let own = [("HOME", home.as_str()), ("USER", name), ("LOGNAME", name), ("SHELL", shell)];
@@ -118,6 +120,9 @@ impl Drop for ActingGuard {
 
 /// Lets this thread act as `user` until the returned value is dropped. The thread must be root.
 pub fn act_as(user: ActingUser) -> io::Result<ActingGuard> {
+    if acting_user().is_some() {
+        return Err(io::Error::other("this thread acts as a user already"));
+    }
     let before = RootGroups(rustix::process::getegid(), rustix::process::getgroups()?);
     user.enter(&before)?;
     ACTING.set(Some((Arc::new(user), before)));

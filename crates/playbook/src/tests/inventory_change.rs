@@ -60,13 +60,13 @@ fn the_controller_evaluates_the_options_of_the_task() {
 
 #[test]
 fn values_of_a_host_choose_only_the_address_of_a_new_host() {
-    let state = json!({"registers": {"r": {"x": "evil", "db": "db1", "own": "localhost", "port": 99, "two": "a b"}}});
+    let state = json!({"registers": {"r": {"x": "evil", "db": "db1", "own": "localhost", "port": 99, "two": "a b", "shell": "x;id"}}});
     let plan = |options: &str| request_change(&add_host(options), &state);
     for options in [
         "name: '{{ r.x }}', ansible_host: '{{ r.x }}', ansible_port: '{{ r.port }}', ansible_user: '{{ r.x }}', y: 1",
         "name: new, ansible_connection: local, ansible_python_interpreter: '{{ fixed }}', ansible_ssh_common_args: -v",
         "name: db1, ansible_host: 192.0.2.1, ansible_user: root",
-        "name: '{{ r.db }}', groups: g, y: '{{ r.x }}'",
+        "name: '{{ r.db }}', groups: g",
         "name: localhost",
     ] {
         assert!(plan(options).is_ok(), "{options}: {:?}", plan(options));
@@ -80,6 +80,12 @@ fn values_of_a_host_choose_only_the_address_of_a_new_host() {
         ("name: new, remoor_state_dir: '/{{ r.x }}'", only),
         ("name: db1, ansible_host: '{{ r.x }}'", only),
         ("name: '{{ r.db }}', ansible_user: root", "cannot be set for the known host `db1`"),
+        ("name: '{{ r.db }}', y: 1", "cannot be set for the known host `db1`"),
+        // Later plays use the variables of the inventory in lookups and paths of the controller.
+        ("name: new, release: '{{ r.x }}'", only),
+        ("name: new, ansible_host: '{{ r.shell }}'", "`x;id` cannot be"),
+        ("name: '{{ r.shell }}'", "`x;id` cannot be the name"),
+        ("name: 'a$(id)'", "cannot be the name"),
         ("name: '{{ r.own }}'", "only the playbook may name this machine"),
         ("name: new, ansible_host: '{{ r.two }}'", "`a b` cannot be"),
         ("name: new, ansible_port: '{{ r.x }}'", "`evil` cannot be"),
@@ -106,7 +112,8 @@ fn values_of_a_host_choose_only_the_address_of_a_new_host() {
 fn values_of_a_host_are_no_templates_and_no_encrypted_values() {
     let text = "{{ lookup('pipe', 'id') }} {% raw %}{% endraw %}";
     let state = json!({"registers": {"r": {"x": text, "sealed": {"__ansible_vault": "$ANSIBLE_VAULT;1.1;AES256"}}}});
-    let change = request_change(&add_host("name: new, y: ['{{ r.x }}']"), &state).unwrap();
+    let tasks = add_host("name: new, y: ['{{ r.x }}']");
+    let change = request_change_as(ValueOrigin::ThisMachine, &tasks, &Value::Null, &state).unwrap();
     // The variable has the same text if a later play renders it.
     let vars = json!({"inventory_hostname": "new", "group_names": [], "y": change.vars["y"]});
     let files = [("site.yml".to_owned(), b"- hosts: all\n  tasks: [{assert: {that: 'y[0] == want'}}]\n".to_vec())];
@@ -118,7 +125,8 @@ fn values_of_a_host_are_no_templates_and_no_encrypted_values() {
     go(&plan, &super::options(dir.path())).assert_success();
     let stored = change.vars["y"][0].as_str().unwrap();
     assert!(!stored.contains("{{ lookup") && !stored.contains("{%"), "{stored}");
-    let sealed = request_change(&add_host("name: new, y: {z: '{{ r.sealed }}'}"), &state).unwrap_err();
+    let tasks = add_host("name: new, y: {z: '{{ r.sealed }}'}");
+    let sealed = request_change_as(ValueOrigin::ThisMachine, &tasks, &Value::Null, &state).unwrap_err();
     assert!(sealed.contains("`y` is an encrypted value"), "{sealed}");
 }
 

@@ -28,10 +28,15 @@ thread_local! {
 /// Runs `f`. Within it, a variable whose template reads an undefined value is undefined itself, as
 /// in Ansible. Otherwise its value is an error that explains why.
 pub fn passing_undefined<T>(f: impl FnOnce() -> T) -> T {
-    let before = PASSES_UNDEFINED.replace(true);
-    let out = f();
-    PASSES_UNDEFINED.set(before);
-    out
+    /// Restores the value also after a panic.
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            PASSES_UNDEFINED.set(self.0);
+        }
+    }
+    let _restore = Restore(PASSES_UNDEFINED.replace(true));
+    f()
 }
 
 /// Maximum number of names kept in one trace.
