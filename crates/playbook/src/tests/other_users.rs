@@ -226,6 +226,40 @@ fn native_modules_act_as_the_user_and_their_changes_can_be_undone() {
     assert_eq!(std::fs::read_to_string(own.join("old")).unwrap(), "a=1\n");
 }
 
+#[test]
+fn root_backs_up_nothing_that_the_user_cannot_change() {
+    use std::os::unix::fs::MetadataExt as _;
+    if !root() {
+        return;
+    }
+    let (dir, own) = other_dir();
+    let d = dir.path();
+    std::fs::create_dir(d.join("roots")).unwrap();
+    std::fs::write(d.join("roots/f"), "x").unwrap();
+    std::os::unix::fs::symlink("../roots", own.join("link")).unwrap();
+    let (uid, gid) = other_ids();
+    std::os::unix::fs::lchown(own.join("link"), Some(uid), Some(gid)).unwrap();
+    let text = "
+- hosts: all
+  become: yes
+  become_user: nobody
+  tasks:
+    - {file: {path: '{{ dir }}/own/link/f', state: absent}, ignore_errors: yes, register: removed}
+    - {copy: {content: y, dest: '{{ dir }}/own/link/f'}, ignore_errors: yes, register: written}
+    - {copy: {content: y, dest: '{{ dir }}/own/link/new'}, ignore_errors: yes, register: new}
+    - assert: {that: [removed is failed, written is failed, new is failed]}
+";
+    let plan = plan(d, &[("site.yml", text)]);
+    go(&plan, &PlaybookRunOptions { backup: Some(d.join("backup")), ..options(d) }).assert_success();
+    assert_eq!(std::fs::metadata(d.join("roots/f")).unwrap().nlink(), 1);
+    std::fs::write(d.join("roots/f"), "later").unwrap();
+    std::fs::write(d.join("roots/new"), "later").unwrap();
+    undo(&d.join("backup")).unwrap();
+    for name in ["f", "new"] {
+        assert_eq!(std::fs::read_to_string(d.join("roots").join(name)).unwrap(), "later", "{name}");
+    }
+}
+
 /// The login user becomes root by sudo only for the tasks that need it.
 #[test]
 fn native_modules_without_become_act_as_the_login_user() {
