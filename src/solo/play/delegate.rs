@@ -51,31 +51,33 @@ pub(super) struct ControllerService<'h> {
     requested: BTreeMap<TaskOccurrence, u32>,
     /// The task that the host was chosen to run for all hosts (`run_once`).
     turn: Option<u32>,
-    requests: u32,
+    /// What the host has requested so far in the run.
+    totals: RequestTotals,
     /// How far the hosts may run, and the hosts that failed.
     through: watch::Receiver<Through>,
     /// The file that the host is sending.
     fetched: Option<IncomingFile>,
     /// The file that is being sent to the host.
     sent: Option<OutgoingFile>,
-    /// Size in bytes of all files that were sent to the host.
-    sent_bytes: u64,
     /// The task with `throttle` that the host may run.
     permit: HostPermit,
     /// The names that the host may read of other hosts, once it has asked for them.
     readable: Option<Option<SharedNames>>,
-    answers: LookupAnswers,
+    /// The answers to the lookups of this session.
+    answers: Arc<KnownAnswers>,
     /// Set while the host is being restarted.
     reboot: Option<PendingReboot>,
 }
 
-/// The lookups that a host has got an answer to.
-#[derive(Default)]
-struct LookupAnswers {
-    known: Arc<KnownAnswers>,
-    count: u32,
-    /// Size of all answers in bytes.
-    bytes: usize,
+/// What a host has requested in all its sessions of a run. The limits apply to these numbers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RequestTotals {
+    requests: u32,
+    lookups: u32,
+    /// Size in bytes of all answers to lookups, with their arguments.
+    answer_bytes: usize,
+    /// Size in bytes of all files that were sent to the host.
+    sent_bytes: u64,
 }
 
 /// An event of the executor that runs a delegated task.
@@ -105,14 +107,13 @@ impl<'h> ControllerService<'h> {
             sessions: BTreeMap::new(),
             requested: BTreeMap::new(),
             turn: None,
-            requests: 0,
+            totals: RequestTotals::default(),
             through,
             fetched: None,
             sent: None,
-            sent_bytes: 0,
             permit,
             readable: None,
-            answers: LookupAnswers::default(),
+            answers: Arc::default(),
             reboot: None,
         }
     }
@@ -133,17 +134,23 @@ impl<'h> ControllerService<'h> {
         std::future::pending().await
     }
 
-    /// Closes the sessions with the hosts that ran tasks.
-    pub async fn close(self) {
+    /// Continues the service of a former session of the same run.
+    pub fn with_totals(self, totals: RequestTotals) -> Self {
+        Self { totals, ..self }
+    }
+
+    /// Closes the sessions with the hosts that ran tasks. Returns what the host has requested.
+    pub async fn close(self) -> RequestTotals {
         // Each session may take some seconds, so they are closed together.
         let mut closing: JoinSet<()> = self.sessions.into_values().map(Session::close).collect();
         while closing.join_next().await.is_some() {}
+        self.totals
     }
 
     /// The answer to a request. The error is the reason why the request is not allowed.
     pub async fn answer(&mut self, request: &[u8]) -> Result<Vec<u8>, String> {
-        self.requests += 1;
-        if self.requests > REQUESTS_MAX {
+        self.totals.requests += 1;
+        if self.totals.requests > REQUESTS_MAX {
             return Err(format!("more than {REQUESTS_MAX} requests to the controller"));
         }
         let plan = Arc::clone(&self.plan);
@@ -236,8 +243,8 @@ impl<'h> ControllerService<'h> {
 
     /// Performs a lookup. The error is the reason why the request is not allowed.
     async fn lookup(&mut self, request: LookupRequest) -> Result<LookupAnswer, String> {
-        self.answers.count += 1;
-        if self.answers.count > LOOKUPS_MAX || self.answers.bytes > ANSWERS_MAX {
+        self.totals.lookups += 1;
+        if self.totals.lookups > LOOKUPS_MAX || self.totals.answer_bytes > ANSWERS_MAX {
             let most = ANSWERS_MAX >> 20;
             return Err(format!("more than {LOOKUPS_MAX} lookups, or {most} MiB of answers to them"));
         }
@@ -250,8 +257,8 @@ impl<'h> ControllerService<'h> {
         let performed = tokio::task::spawn_blocking(move || lookups.perform(&lookup)).await;
         let answer = performed.map_err(|e| e.to_string())?;
         if let LookupAnswer::Items(items) = &answer {
-            self.answers.bytes += key.len() + serde_json::to_string(items).map_or(0, |text| text.len());
-            Arc::make_mut(&mut self.answers.known).insert(key, items.clone());
+            self.totals.answer_bytes += key.len() + serde_json::to_string(items).map_or(0, |text| text.len());
+            Arc::make_mut(&mut self.answers).insert(key, items.clone());
         }
         Ok(answer)
     }
@@ -270,8 +277,8 @@ impl<'h> ControllerService<'h> {
             Ok(opened) => opened,
             Err(why) => return Ok(FileAnswer::Failed(why)),
         };
-        self.sent_bytes += opened.left;
-        if self.sent_bytes > TOTAL_MAX {
+        self.totals.sent_bytes += opened.left;
+        if self.totals.sent_bytes > TOTAL_MAX {
             return Ok(FileAnswer::Failed(format!("the files of this host exceed {} MiB", TOTAL_MAX >> 20)));
         }
         self.sent = Some(opened);
@@ -354,7 +361,7 @@ impl<'h> ControllerService<'h> {
         let (plan, connections) = (Arc::clone(&self.plan), Arc::clone(&self.shared.connections));
         let check = self.shared.order.check;
         let Through { play: through, lost, .. } = self.through.borrow().clone();
-        let (lost, answers) = (lost.into_iter().collect(), Arc::clone(&self.answers.known));
+        let (lost, answers) = (lost.into_iter().collect(), Arc::clone(&self.answers));
         let evaluated = tokio::task::spawn_blocking(move || {
             let host_vars = |name: &str| connections.variables_of(name);
             let view = ControllerView { check, through, lost: &lost, host_vars: &host_vars };
@@ -478,8 +485,8 @@ mod tests {
             text(service.answer(&delegate(2)).await);
         }
         assert!(service.answer(&delegate(2)).await.unwrap_err().contains("requested again, after 3 times"));
-        service.requests = REQUESTS_MAX - 2;
-        while service.requests < REQUESTS_MAX {
+        service.totals.requests = REQUESTS_MAX - 2;
+        while service.totals.requests < REQUESTS_MAX {
             text(service.answer(&delegate(4)).await);
         }
         assert!(service.answer(&delegate(4)).await.unwrap_err().contains("more than 20000 requests"));

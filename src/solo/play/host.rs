@@ -2,7 +2,7 @@
 //! affects only this host.
 
 use super::connection::{ConnectionFinder, HostConnection, usual_state_dir};
-use super::delegate::ControllerService;
+use super::delegate::{ControllerService, RequestTotals};
 use super::events::{FailureView, HostState, PlayRunEvent, PlayTaskView};
 use super::later_plays::{InventoryChanges, NextPlan};
 use super::lookups::PlayLookups;
@@ -113,6 +113,7 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
         permit: HostPermit::default(),
     };
     let (mut host, mut from_play) = (host.clone(), 0);
+    let mut totals = RequestTotals::default();
     loop {
         if let Some(why) = &host.fault {
             return heard.end_without_run(HostState::Failed, why.clone());
@@ -134,13 +135,14 @@ async fn session(host: &Host, shared: &mut PlayContext, mut through: watch::Rece
             Err(e) => return heard.end_without_run(HostState::Unreachable, unreachable(&e)),
         };
         let (own, permit) = (Arc::clone(&host.plan), heard.permit.clone());
-        let mut delegated = ControllerService::new(&name, own, shared.clone(), through.clone(), permit);
+        let delegated = ControllerService::new(&name, own, shared.clone(), through.clone(), permit);
+        let mut delegated = delegated.with_totals(totals);
         let (heard_of, ending_of) = (&mut heard, &mut ending);
         let mut run = HostRun { heard: heard_of, ending: ending_of, through: &mut through, delegated: &mut delegated };
         let reply = run.in_session(session, plan).await;
         let reply = run.after_reboots(&host, reply).await;
         heard.permit.end_task();
-        delegated.close().await;
+        totals = delegated.close().await;
         let Some((next, checkpoint)) = next_plan(&reply, from_play, &through) else { return heard.end(reply) };
         // Each later play of a continued plan may refer to layers of the plan before.
         let continued = Plan::clone(&next.host.plan).continue_from(next.from_play, &host.plan, checkpoint);

@@ -1,7 +1,7 @@
 //! The Python of the node, and the archives of packed modules that a run has written for it.
 
 use crate::lang::word_split;
-use crate::os::acting_user::ActingUser;
+use crate::os::acting_user::{ActingUser, acting_user};
 use crate::os::process::{self, CommandSpec, Finished};
 use crate::os::temp_files::TempFileNotes;
 use crate::plan::{Plan, PythonModule};
@@ -42,8 +42,8 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The state of one run for its Python modules.
 #[derive(Debug, Default)]
 pub struct PythonRuntime {
-    /// The Pythons of this machine, by the value of the variable.
-    found: BTreeMap<String, Result<Interpreter, String>>,
+    /// The Pythons of this machine, by the value of the variable and the user of the task.
+    found: BTreeMap<(String, Option<u32>), Result<Interpreter, String>>,
     /// A directory that only the user of this process can enter, for temporary files of modules.
     private: Option<TempDir>,
     /// Archives by SHA-256 and by the user that reads them.
@@ -93,11 +93,12 @@ impl PythonRuntime {
         // A value that cannot be rendered refers to the Python of the controller, which a node
         // does not have.
         let named = expr::render_text(scope, &text).unwrap_or_default().trim().to_owned();
-        if let Some(known) = self.found.get(&named) {
+        let key = (named, acting_user().map(|user| user.uid));
+        if let Some(known) = self.found.get(&key) {
             return known.clone();
         }
-        let found = find_interpreter(&named, cancel);
-        self.found.insert(named, found.clone());
+        let found = find_interpreter(&key.0, cancel);
+        self.found.insert(key, found.clone());
         found
     }
 
