@@ -116,5 +116,8 @@ fn a_result_of_a_host_does_not_choose_how_another_host_is_reached() {
     assert!(code == Some(5) && text.contains("only the playbook may choose `ansible_connection`"), "{text}");
     let (code, text) = play("name: 'a b'");
     assert!(code == Some(5) && text.contains("`a b` cannot be the name of a host or group"), "{text}");
-    assert_eq!(play("name: h2, other: '{{ r.stdout }}', ansible_user: root").0, Some(0));
+    assert_eq!(play("name: h2, other: 1, ansible_user: root").0, Some(0));
+    // Later plays trust the variables of the inventory.
+    let (code, text) = play("name: h2, other: '{{ r.stdout }}'");
+    assert!(code == Some(5) && text.contains("only the playbook may choose `other`"), "{text}");
 }

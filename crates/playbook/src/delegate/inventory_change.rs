@@ -148,7 +148,8 @@ fn check_origin(change: &PlannedChange, known: bool, by_host: &dyn Fn(&str) -> b
     Ok(())
 }
 
-/// Refuses a value that is no address, because programs of the controller may get it as an argument.
+/// Refuses a value that is no address, because programs of the controller may get it as an
+/// argument.
 fn check_address(name: &str, value: &Value) -> Result<(), String> {
     let text = text_of(value.clone());
     let valid = match name.ends_with("port") {

@@ -275,8 +275,8 @@ impl<'a> RunContext<'a> {
     }
 }
 
-/// Whether the user as whom this thread acts can change the path: the user owns it, or can write its
-/// directory.
+/// Whether the user as whom this thread acts can change the path: the user owns it, or can write
+/// its directory.
 fn may_change(path: &Path) -> bool {
     let (Some(user), Some(dir)) = (acting_user(), path.parent()) else { return true };
     let owns = path.symlink_metadata().is_ok_and(|meta| meta.uid() == user.uid);
