@@ -107,18 +107,24 @@ def find_module(loader, name, collections):
     raise Refused("not-found", "the collection %s has no module %s" % (collection, ".".join(parts[2:])))
 
 
-def pack(request):
-    bases = request["bases"]
-    loader = open_collections(bases)
+def add_directories(bases, kinds):
+    """Lets each loader of `kinds` search its folder below each of `bases`."""
     for base in bases:
-        for kind, folder in (
-            (loader.module_loader, "library"),
-            (loader.module_utils_loader, "module_utils"),
-            (loader.action_loader, "action_plugins"),
-        ):
+        for kind, folder in kinds:
             path = os.path.join(base, folder)
             if os.path.isdir(path):
                 kind.add_directory(path)
+
+
+def pack(request):
+    bases = request["bases"]
+    loader = open_collections(bases)
+    kinds = (
+        (loader.module_loader, "library"),
+        (loader.module_utils_loader, "module_utils"),
+        (loader.action_loader, "action_plugins"),
+    )
+    add_directories(bases, kinds)
     collections = request["collections"] or None
     if collections and not {"ansible.legacy", "ansible.builtin"} & set(collections):
         collections = collections + ["ansible.legacy"]
@@ -325,10 +331,7 @@ def lookup(request):
 
     dirs = request["dirs"]
     loader = open_collections(dirs)
-    for base in dirs:
-        path = os.path.join(base, "lookup_plugins")
-        if os.path.isdir(path):
-            loader.lookup_loader.add_directory(path)
+    add_directories(dirs, ((loader.lookup_loader, "lookup_plugins"),))
     files = DataLoader()
     files.set_basedir(dirs[-1])
     variables = dict(request["variables"], ansible_search_path=dirs, playbook_dir=dirs[-1])
@@ -369,15 +372,12 @@ def call_plugin(request):
 
     kind, name, dirs = request["op"], request["name"], request["dirs"]
     loader = open_collections(dirs)
-    for base in dirs:
-        for own, folder in (
-            (loader.filter_loader, "filter_plugins"),
-            (loader.test_loader, "test_plugins"),
-            (loader.module_utils_loader, "module_utils"),
-        ):
-            path = os.path.join(base, folder)
-            if os.path.isdir(path):
-                own.add_directory(path)
+    kinds = (
+        (loader.filter_loader, "filter_plugins"),
+        (loader.test_loader, "test_plugins"),
+        (loader.module_utils_loader, "module_utils"),
+    )
+    add_directories(dirs, kinds)
     variables = dict(request["variables"], remoor_terms=request["terms"], remoor_options=request["options"])
     templar = Templar(loader=DataLoader(), variables=variables)
     if hasattr(templar, "evaluate_expression"):

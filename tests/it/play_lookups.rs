@@ -1,14 +1,13 @@
 //! Lookups that `remoor play` answers, beside ansible-playbook: the same playbook runs with both,
 //! and the results are compared. Other tests run over SSH to a separate sshd on loopback.
 
-use crate::local::remoor;
 use crate::play_ssh::{Server, run_to_end};
-use crate::python_modules::{ansible_dir, path_with};
+use crate::python_modules::{ansible_dir, site_command, write_files};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 const SITE: &str = r#"
 - hosts: all
@@ -57,7 +56,7 @@ class LookupModule(LookupBase):
 ";
 
 fn write_project(dir: &Path) {
-    for (name, text) in [
+    let files = [
         ("site.yml", SITE),
         ("lookup_plugins/own.py", OWN),
         (
@@ -74,11 +73,8 @@ fn write_project(dir: &Path) {
         ),
         ("roles/own/files/computed.conf", "from the role\n"),
         ("roles/own/templates/computed.j2", "{{ shown.stdout | upper }} {{ lookup('file', 'computed.conf') }}\n"),
-    ] {
-        let path = dir.join(name);
-        fs::create_dir_all(path.parent().expect("a parent")).expect(name);
-        fs::write(path, text).expect(name);
-    }
+    ];
+    write_files(dir, &files);
 }
 
 #[test]
@@ -88,17 +84,10 @@ fn lookups_find_what_ansible_finds() {
     for round in ["--check", "", "again"] {
         for (dir, is_remoor) in [(native.path(), true), (other.path(), false)] {
             write_project(dir);
-            let mut command = if is_remoor { remoor() } else { Command::new(bin.join("ansible-playbook")) };
-            let playbook = ["site.yml", "-i", "localhost,"];
-            match is_remoor {
-                true => command.arg("play").args(playbook).args(["--connection", "local"]),
-                false => command.args(playbook).args(["-c", "local"]),
-            };
             let vars = json!({"dir": dir.join("out"), "remoor_state_dir": dir.join("state")});
-            command.args(["-e", &vars.to_string()]).args(["--check"].iter().filter(|_| round == "--check"));
-            command.current_dir(dir).env("PATH", path_with(&bin)).env("OF_CONTROLLER", "mine");
-            command.env("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3");
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut command = site_command(&bin, is_remoor, dir, &vars);
+            command.args(["--check"].iter().filter(|_| round == "--check"));
+            command.env("OF_CONTROLLER", "mine");
             let (code, text) = run_to_end(&mut command);
             assert_eq!(code, Some(0), "{round}: {text}");
         }
@@ -155,18 +144,10 @@ fn files_that_are_made_during_a_run_or_are_outside_of_the_playbook_are_sent() {
     }
     for round in ["", "again", "--check"] {
         for (dir, is_remoor) in [(native.path(), true), (other.path(), false)] {
-            let mut command = if is_remoor { remoor() } else { Command::new(bin.join("ansible-playbook")) };
-            let playbook = ["site.yml", "-i", "localhost,"];
-            match is_remoor {
-                true => command.arg("play").args(playbook).args(["--connection", "local"]),
-                false => command.args(playbook).args(["-c", "local"]),
-            };
             let vars =
                 json!({"given": dir.join("given"), "out": dir.join("out"), "remoor_state_dir": dir.join("state")});
-            command.args(["-e", &vars.to_string()]).args(["--check"].iter().filter(|_| round == "--check"));
-            command.current_dir(dir.join("play")).env("PATH", path_with(&bin));
-            command.env("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3");
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut command = site_command(&bin, is_remoor, &dir.join("play"), &vars);
+            command.args(["--check"].iter().filter(|_| round == "--check"));
             let (code, text) = run_to_end(&mut command);
             assert_eq!(code, Some(0), "{round}: {text}");
         }

@@ -3,11 +3,11 @@
 
 use crate::local::remoor;
 use crate::play_ssh::{Server, run_to_end};
-use crate::python_modules::{ansible_dir, path_with};
+use crate::python_modules::{ansible_dir, path_with, site_command, write_files};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 const SITE: &str = r#"
 - hosts: all
@@ -75,7 +75,7 @@ const SINGLE: &str = "class TestModule(object):
 
 fn write_project(dir: &Path) {
     let own = "collections/ansible_collections/my/own/plugins";
-    for (name, text) in [
+    let files = [
         ("site.yml", SITE),
         ("filter_plugins/filters.py", FILTERS),
         ("test_plugins/tests.py", TESTS),
@@ -89,11 +89,8 @@ fn write_project(dir: &Path) {
             "{% for name in ['a', shown.stdout] if name is of_length(8) %}{{ name | mine }} {{ word | default('-') | of_role }}\n{% endfor %}\n",
         ),
         ("out/.keep", ""),
-    ] {
-        let path = dir.join(name);
-        fs::create_dir_all(path.parent().expect("a parent")).expect(name);
-        fs::write(path, text).expect(name);
-    }
+    ];
+    write_files(dir, &files);
 }
 
 #[test]
@@ -103,17 +100,9 @@ fn filters_and_tests_in_python_give_what_ansible_gives() {
     for round in ["--check", ""] {
         for (dir, is_remoor) in [(native.path(), true), (other.path(), false)] {
             write_project(dir);
-            let mut command = if is_remoor { remoor() } else { Command::new(bin.join("ansible-playbook")) };
-            let playbook = ["site.yml", "-i", "localhost,"];
-            match is_remoor {
-                true => command.arg("play").args(playbook).args(["--connection", "local"]),
-                false => command.args(playbook).args(["-c", "local"]),
-            };
             let vars = json!({"dir": dir.join("out"), "remoor_state_dir": dir.join("state")});
-            command.args(["-e", &vars.to_string()]).args(["--check"].iter().filter(|_| round == "--check"));
-            command.current_dir(dir).env("PATH", path_with(&bin));
-            command.env("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3");
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut command = site_command(&bin, is_remoor, dir, &vars);
+            command.args(["--check"].iter().filter(|_| round == "--check"));
             let (code, text) = run_to_end(&mut command);
             assert_eq!(code, Some(0), "{round}: {text}");
             if is_remoor {

@@ -2,8 +2,7 @@
 //! with a `become_user` that the test creates. The results, the files and their owners are
 //! compared.
 
-use crate::local::remoor;
-use crate::python_modules::{ansible_dir, path_with};
+use crate::python_modules::{ansible_dir, site_command};
 use crate::time_limit::BoundedCommand;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -242,17 +241,11 @@ fn tasks_of_another_user_do_what_they_do_with_ansible() {
             for entry in fs::read_dir(home.path()).expect("the home").flatten() {
                 let _left_of_the_other = fs::remove_file(entry.path()).or_else(|_| fs::remove_dir_all(entry.path()));
             }
-            let mut command = if is_remoor { remoor() } else { Command::new(bin.join("ansible-playbook")) };
-            match is_remoor {
-                true => command.args(["play", "site.yml", "--connection", "local"]),
-                false => command.args(["-i", "localhost,", "-c", "local", "site.yml"]),
-            };
             let vars = json!({"dir": dir, "remoor_state_dir": dir.join("state"), "user": user.name});
-            command.args(["-e", &vars.to_string()]);
-            command.current_dir(dir).env("PATH", path_with(&bin)).env("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3");
+            let mut command = site_command(&bin, is_remoor, dir, &vars);
             command.env("ANSIBLE_BECOME_METHOD", if sudo { "sudo" } else { "su" }).env("ANSIBLE_PIPELINING", "1");
             command.env_remove("OWN").env_remove("LOGNAME");
-            let done = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).bounded_output();
+            let done = command.bounded_output();
             let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
             assert!(done.status.success(), "{round}: {text}");
             homes.push(tree(home.path()));

@@ -1,8 +1,7 @@
 //! Requests of `uri` with a client certificate and with headers in one text, beside
 //! ansible-playbook. The server is `openssl s_server`, which requires a certificate.
 
-use crate::local::remoor;
-use crate::python_modules::{ansible_dir, path_with};
+use crate::python_modules::{ansible_dir, site_command};
 use crate::time_limit::{BoundedCommand, TimeLimit};
 use serde_json::{Value, json};
 use std::fs;
@@ -100,16 +99,10 @@ fn client_certificates_and_headers_are_those_of_ansible() {
     fs::write(dir.path().join("site.yml"), SITE).expect("a playbook");
     let mut answers = Vec::new();
     for is_remoor in [true, false] {
-        let mut command = if is_remoor { remoor() } else { Command::new(bin.join("ansible-playbook")) };
-        match is_remoor {
-            true => command.args(["play", "site.yml", "--connection", "local"]),
-            false => command.args(["-i", "localhost,", "-c", "local", "site.yml"]),
-        };
         let url = format!("https://127.0.0.1:{}/", server.port);
         let vars = json!({"dir": dir.path(), "remoor_state_dir": dir.path().join("state"), "url": url});
-        command.args(["-e", &vars.to_string()]).current_dir(dir.path()).env("PATH", path_with(&bin));
-        command.env("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3").env("no_proxy", "127.0.0.1");
-        let done = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).bounded_output();
+        let mut command = site_command(&bin, is_remoor, dir.path(), &vars);
+        let done = command.env("no_proxy", "127.0.0.1").bounded_output();
         let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
         assert!(done.status.success(), "{text}");
         let results = fs::read_to_string(dir.path().join("results.json")).expect("results");

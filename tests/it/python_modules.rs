@@ -109,7 +109,7 @@ pub fn ansible_dir() -> Option<PathBuf> {
 
 fn write_project(dir: &Path) {
     let tools = "collections/ansible_collections/acme/tools";
-    for (name, text) in [
+    let files = [
         ("site.yml", SITE),
         ("library/own_text.py", OWN_TEXT),
         ("library/said.sh", SAID),
@@ -122,11 +122,31 @@ fn write_project(dir: &Path) {
         (&format!("{tools}/plugins/module_utils/louder.py"), "def louder(text):\n    return text.upper()\n"),
         (&format!("{tools}/meta/runtime.yml"), RUNTIME),
         (&format!("{tools}/galaxy.yml"), "namespace: acme\nname: tools\nversion: 1.0.0\n"),
-    ] {
+    ];
+    write_files(dir, &files);
+}
+
+/// Writes files below `dir`, with their directories.
+pub fn write_files(dir: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
         let path = dir.join(name);
         fs::create_dir_all(path.parent().expect("a parent")).expect(name);
         fs::write(path, text).expect(name);
     }
+}
+
+/// The command that runs `site.yml` in `dir` on this machine: with remoor, or with
+/// ansible-playbook in `bin`. All output is piped.
+pub fn site_command(bin: &Path, is_remoor: bool, dir: &Path, vars: &Value) -> Command {
+    let mut command = if is_remoor { remoor() } else { Command::new(bin.join("ansible-playbook")) };
+    match is_remoor {
+        true => command.args(["play", "site.yml", "--connection", "local"]),
+        false => command.args(["site.yml", "-i", "localhost,", "-c", "local"]),
+    };
+    command.args(["-e", &vars.to_string()]).current_dir(dir).env("PATH", path_with(bin));
+    command.env("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 pub fn path_with(dir: &Path) -> OsString {
@@ -171,18 +191,11 @@ fn results_equal_those_of_ansible() {
     let vars = |dir: &Path| json!({"dir": "/dev/null/never", "remoor_state_dir": dir.join("state")});
     for round in ["--check", "", "again"] {
         for (dir, is_remoor) in [(native, true), (other, false)] {
-            let mut command = if is_remoor { remoor() } else { Command::new(bin.join("ansible-playbook")) };
-            if is_remoor {
-                command.args(["play", "site.yml", "--connection", "local"]);
-            } else {
-                command.args(["-i", "localhost,", "-c", "local", "site.yml"]);
-            }
             let mut vars = vars(dir);
             vars["dir"] = json!(dir.join("out"));
             fs::create_dir_all(dir.join("out")).expect("out");
-            command.args(["-e", &vars.to_string()]).args(["--check"].iter().filter(|_| round == "--check"));
-            command.current_dir(dir).env("PATH", path_with(&bin)).env("ANSIBLE_PYTHON_INTERPRETER", "/usr/bin/python3");
-            let done = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).bounded_output();
+            let mut command = site_command(&bin, is_remoor, dir, &vars);
+            let done = command.args(["--check"].iter().filter(|_| round == "--check")).bounded_output();
             let text = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
             assert!(done.status.success(), "{round}: {text}");
         }

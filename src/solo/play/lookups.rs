@@ -105,8 +105,8 @@ impl PlayLookups {
             return LookupAnswer::Failed(format!("{why}, but {BY_HOST}"));
         }
         match remoor_playbook::perform_file_test(&call.name, &paths) {
-            Some(holds) => LookupAnswer::Items(vec![json!(holds)]),
-            None => LookupAnswer::Failed("it takes other arguments".to_owned()),
+            Ok(holds) => LookupAnswer::Items(vec![json!(holds)]),
+            Err(why) => LookupAnswer::Failed(why),
         }
     }
 
@@ -246,6 +246,11 @@ mod tests {
         };
         let holds = |holds: bool| LookupAnswer::Items(vec![json!(holds)]);
         let below = |name: &str| dir.path().join(name).display().to_string();
+        let call = LookupCall {
+            plugin: PluginKind::FileTest,
+            ..LookupCall::new("same_file", vec![json!(below("given")), json!(below("gone"))])
+        };
+        assert!(matches!(lookups.test_files(&call, false), LookupAnswer::Failed(why) if why.contains("gone")));
         for (name, path, depends, want) in [
             ("file", "/etc/hostname".to_owned(), false, true),
             ("file", below("given"), true, true),

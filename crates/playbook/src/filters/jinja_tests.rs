@@ -12,8 +12,8 @@ const fn test_row(name: &'static str, takes: &'static [&'static str], run: TestF
     JinjaTest { name, takes, run, differs: "" }
 }
 
-const fn node_test_row(name: &'static str, takes: &'static [&'static str], run: TestFunction) -> JinjaTest {
-    JinjaTest { name, takes, run, differs: OF_FILES }
+const fn file_test_row(name: &'static str, takes: &'static [&'static str]) -> JinjaTest {
+    JinjaTest { name, takes, run: |_, v, a| test_files(&v, &a), differs: OF_FILES }
 }
 
 /// The `differs` text of tests that read files. `register` recognizes such tests by this text. With
@@ -25,20 +25,29 @@ pub fn names_of_file_tests() -> impl Iterator<Item = &'static str> {
     TESTS.iter().filter(|test| test.differs == OF_FILES).map(|test| test.name)
 }
 
-/// Performs a test of files on this machine. `terms`: the paths. None: there is no such test, or it
-/// takes other arguments.
-pub fn perform_file_test(name: &str, terms: &[&Path]) -> Option<bool> {
-    let real = |path: &Path| path.canonicalize().ok();
-    match (name, terms) {
-        ("exists", [path]) => Some(path.exists()),
-        ("file" | "is_file", [path]) => Some(path.is_file()),
-        ("directory" | "is_dir", [path]) => Some(path.is_dir()),
-        ("link" | "is_link", [path]) => Some(path.is_symlink()),
-        ("link_exists", [path]) => Some(path.symlink_metadata().is_ok()),
-        ("mount" | "is_mount", [path]) => is_mount(path.to_str()?).ok(),
-        ("same_file" | "is_same_file", [path, other]) => Some(real(path).is_some() && real(path) == real(other)),
-        _ => None,
-    }
+/// Performs a test of files on this machine. `terms`: the paths. The error is that of a file that
+/// the test needs, or of other arguments.
+pub fn perform_file_test(name: &str, terms: &[&Path]) -> Result<bool, String> {
+    Ok(match (name, terms) {
+        ("exists", [path]) => path.exists(),
+        ("file" | "is_file", [path]) => path.is_file(),
+        ("directory" | "is_dir", [path]) => path.is_dir(),
+        ("link" | "is_link", [path]) => path.is_symlink(),
+        ("link_exists", [path]) => path.symlink_metadata().is_ok(),
+        ("mount" | "is_mount", [path]) => is_mount(path),
+        ("same_file" | "is_same_file", [path, other]) => is_same_file(path, other)?,
+        _ => return Err(format!("`{name}` takes other arguments")),
+    })
+}
+
+/// The paths of a test of files: its input and its arguments.
+pub(super) fn paths_of(value: &Value, args: &Args) -> Result<Vec<String>, Error> {
+    std::iter::once(value).chain(args.values.iter().flatten()).map(python::text).collect()
+}
+
+fn test_files(value: &Value, args: &Args) -> Result<bool, Error> {
+    let paths = paths_of(value, args)?;
+    perform_file_test(args.name, &paths.iter().map(Path::new).collect::<Vec<_>>()).map_err(failure)
 }
 
 /// The variable with the hashes of the texts that were encrypted by `!vault`. A playbook cannot
@@ -121,18 +130,18 @@ pub const TESTS: &[JinjaTest] = &[
     test_row("callable", &[], |_, v, _| Ok(v.kind() == ValueKind::Plain)),
     test_row("abs", &[], |_, v, _| Ok(python::text(&v)?.starts_with('/'))),
     test_row("is_abs", &[], |_, v, _| Ok(python::text(&v)?.starts_with('/'))),
-    node_test_row("exists", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).exists())),
-    node_test_row("file", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_file())),
-    node_test_row("is_file", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_file())),
-    node_test_row("directory", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_dir())),
-    node_test_row("is_dir", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_dir())),
-    node_test_row("link", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_symlink())),
-    node_test_row("is_link", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).is_symlink())),
-    node_test_row("link_exists", &[], |_, v, _| Ok(Path::new(&python::text(&v)?).symlink_metadata().is_ok())),
-    node_test_row("mount", &[], |_, v, _| is_mount(&python::text(&v)?)),
-    node_test_row("is_mount", &[], |_, v, _| is_mount(&python::text(&v)?)),
-    node_test_row("same_file", &["path2"], |_, v, a| same_file(&python::text(&v)?, &a.need_text("path2")?)),
-    node_test_row("is_same_file", &["path2"], |_, v, a| same_file(&python::text(&v)?, &a.need_text("path2")?)),
+    file_test_row("exists", &[]),
+    file_test_row("file", &[]),
+    file_test_row("is_file", &[]),
+    file_test_row("directory", &[]),
+    file_test_row("is_dir", &[]),
+    file_test_row("link", &[]),
+    file_test_row("is_link", &[]),
+    file_test_row("link_exists", &[]),
+    file_test_row("mount", &[]),
+    file_test_row("is_mount", &[]),
+    file_test_row("same_file", &["path2"]),
+    file_test_row("is_same_file", &["path2"]),
     test_row("url", &["schemes"], |_, v, a| {
         let text = python::text(&v)?;
         Ok(scheme(&text, &a)?
@@ -214,20 +223,19 @@ fn has_items(v: &Value) -> bool {
 
 /// Whether a path is a mount point: its device differs from that of its parent, or it is the root
 /// directory.
-fn is_mount(path: &str) -> Result<bool, Error> {
+fn is_mount(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let (Ok(own), Ok(above)) = (std::fs::symlink_metadata(path), std::fs::symlink_metadata(format!("{path}/..")))
-    else {
-        return Ok(false);
-    };
-    Ok(!own.is_symlink() && (own.dev() != above.dev() || own.ino() == above.ino()))
+    let (Ok(own), Ok(above)) = (path.symlink_metadata(), path.join("..").symlink_metadata()) else { return false };
+    !own.is_symlink() && (own.dev() != above.dev() || own.ino() == above.ino())
 }
 
-fn same_file(a: &str, b: &str) -> Result<bool, Error> {
+fn is_same_file(one: &Path, other: &Path) -> Result<bool, String> {
     use std::os::unix::fs::MetadataExt;
-    let stat = |p: &str| std::fs::metadata(p).map_err(|e| failure(format!("same_file: {p}: {e}")));
-    let (a, b) = (stat(a)?, stat(b)?);
-    Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
+    let id = |path: &Path| {
+        let meta = path.metadata().map_err(|e| format!("same_file: {}: {e}", path.display()))?;
+        Ok::<_, String>((meta.dev(), meta.ino()))
+    };
+    Ok(id(one)? == id(other)?)
 }
 
 fn scheme(text: &str, a: &Args) -> Result<bool, Error> {

@@ -112,8 +112,7 @@ pub struct Args {
 
 /// The answer of the controller to a test of files.
 fn test_on_controller(state: &State, name: &str, value: &Value, args: &Args) -> Result<bool, Error> {
-    let all = std::iter::once(value).chain(args.values.iter().flatten());
-    let terms = all.map(|value| python::text(value).map(serde_json::Value::from)).collect::<Result<_, _>>()?;
+    let terms = jinja_tests::paths_of(value, args)?.into_iter().map(serde_json::Value::from).collect();
     let call = LookupCall { plugin: PluginKind::FileTest, ..LookupCall::new(name, terms) };
     Ok(asked_lookups::ask(state, &call)?.first().is_some_and(Value::is_true))
 }
