@@ -170,7 +170,9 @@ impl Plan {
             return out;
         }
         self.each_task(&mut |task| {
-            let files = task.files.assets.values().chain(task.files.parts.values());
+            // Only a template is rendered; other modules use a file as it is.
+            let files = task.files.assets.values().filter(|_| task.module == "template");
+            let files = files.chain(task.files.parts.values());
             let files = files.filter_map(|asset| modules::asset_content(self, asset).ok());
             let mut text: String = files.map(String::from_utf8_lossy).collect();
             let conditions = [&task.outcome.failed_when, &task.outcome.changed_when, &task.retry.until];

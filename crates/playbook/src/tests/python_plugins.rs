@@ -75,6 +75,22 @@ fn a_result_is_data_and_check_mode_does_not_guess() {
     assert!(performed.iter().all(|call| call.call.terms == [json!("{{ url }}")]), "{performed:?}");
 }
 
+#[test]
+fn a_warning_names_only_tasks_that_call_the_plugin() {
+    let dir = TempDir::new().unwrap();
+    let text = "\
+- hosts: all
+  tasks:
+    - {debug: {msg: \"{{ 'a' | mine }}\"}}
+    - {copy: {src: t.j2, dest: '{{ dir }}/copied'}}
+    - {template: {src: t.j2, dest: '{{ dir }}/t'}}
+";
+    let files = [("filter_plugins/f.py", FILTERS), ("t.j2", "{{ 'b' | mine }}")];
+    let warnings = compile_playbook(dir.path(), text, &files).python_warnings("the manager");
+    let lines: Vec<u32> = warnings.iter().filter(|w| w.message.contains("filter `mine`")).map(|w| w.line).collect();
+    assert_eq!(lines, [3, 5], "{warnings:?}");
+}
+
 const ATTACKED: &str = "\
 - hosts: all
   vars: {chosen: mine, size: 3}
