@@ -5,7 +5,7 @@ CARGO ?= cargo
 TOOLS = $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
 export PATH := $(PATH):$(TOOLS)/bin
 
-.PHONY: demo test test-long ten tools test-tools previous published lint fmt deny deny-if-installed fuzz bench bench-checks bench-members bench-playbooks
+.PHONY: demo test test-long ten tools test-tools previous published lint fmt deny deny-if-installed fuzz packages bench bench-checks bench-members bench-playbooks
 
 demo: tools
 	@echo "remoor: building the program; the first build takes several minutes"
@@ -116,6 +116,11 @@ ten: test-tools
 		if [ $$result = FAILED ]; then grep -aE '^(FAIL|Error|thread)' $$log | tee -a $(TEN)/ten-runs.log; \
 			echo "full log: $$log"; exit 1; fi; \
 	done
+
+# The Debian package and the RPM package of this commit, in target/packages. The release build takes
+# many minutes.
+packages:
+	packaging/build.sh
 
 lint: fmt
 	$(CLIPPY)

@@ -43,6 +43,8 @@ install_container_tools() {
     [ "$1" != test ] || need sshd openssh-server
     # libFuzzer is written in C++.
     [ "$1" != test ] || need c++ g++
+    # packaging/repository.sh signs a repository of packages.
+    [ "$1" != test ] || { need apt-ftparchive apt-utils && need gpg gnupg; }
     [ -n "$missing" ] || return 0
     missing=$(echo "$missing" | tr ' ' '\n' | sort -u | xargs)
     if ! has apt-get; then
@@ -190,7 +192,7 @@ END
 
 if may_be_root; then
     install_container_tools "${1:-}"
-    [ "${1:-}" != test ] || { fetch_loopback_services && fetch_goss && fetch_ansible; }
+    [ "${1:-}" != test ] || { fetch_loopback_services && fetch_goss && fetch_ansible && packaging/tools.sh; }
 else
     fetch_loopback_services
     [ "${1:-}" != test ] || fetch_ansible

@@ -25,13 +25,14 @@ use super::exit;
 use super::format::Format;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 /// The socket on which the daemon of this machine listens.
 pub const SOCKET: &str = "/run/remoor/remoor.sock";
 
 /// Find out why a server was away and whether its configuration drifted, and set it up again
 #[derive(Debug, Parser)]
-#[command(name = "remoor", version, arg_required_else_help = true, max_term_width = 100, propagate_version = true)]
+#[command(name = "remoor", version = VERSION.as_str(), arg_required_else_help = true, max_term_width = 100, propagate_version = true)]
 #[command(long_about = "Find out why a server was away and whether its configuration drifted, and set it up again.
 
 Examples:
@@ -461,6 +462,16 @@ pub fn command() -> clap::Command {
     }
     headings::add_to(add_exit_codes(Cli::command()))
 }
+
+/// The version, and the commit and date of the build. `packaging/build.sh` sets the two; other
+/// builds have none.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let version = env!("CARGO_PKG_VERSION");
+    match (option_env!("REMOOR_COMMIT"), option_env!("REMOOR_BUILT")) {
+        (Some(commit), Some(built)) => format!("{version} (commit {commit} of {built}, {})", std::env::consts::ARCH),
+        _ => format!("{version} (no package build)"),
+    }
+});
 
 /// Parses arguments; the first one is the program's name. `--help` and `--version` are returned as
 /// errors whose text is the answer.

@@ -7,7 +7,7 @@
 //! ```
 //! The operator gives the machine's host keys; no other key is accepted.
 
-use super::unit::UNIT;
+use super::unit::unit_of_copied_program;
 use remoor_cluster::rpc::client::{ApiError, Client};
 use remoor_cluster::rpc::view::{InviteRequest, InviteView, NodeView, StatusView};
 use remoor_exec::ssh::{self, Launch, LoginTarget, Remote, RemoteConfig, Shell, SshError};
@@ -26,8 +26,11 @@ const JOIN: Duration = Duration::from_secs(90);
 const SEEN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(500);
 
+/// The program that a package installs. Only the package replaces it.
+const PACKAGED: &str = "/usr/bin/remoor";
 const LOOK: &str = "uname -sm; test -d /run/systemd/system && echo systemd || echo none; \
                     sha256sum /usr/local/bin/remoor 2>/dev/null | cut -c1-64 | grep . || echo none; \
+                    test -x /usr/bin/remoor && echo packaged || echo none; \
                     systemctl is-active remoor 2>/dev/null || true; \
                     cat /var/lib/remoor/identity.json 2>/dev/null || true";
 const PUT: &str = "set -eu; umask 022; d=/usr/local/bin; mkdir -p $d; t=$d/.remoor.$$; trap 'rm -f \"$t\"' EXIT; \
@@ -128,7 +131,10 @@ struct AddRun<'a> {
 
 /// The state of the machine before anything is changed.
 struct MachineState {
-    program: String,
+    /// SHA-256 of the program that an earlier `node add` copied, or `none`.
+    copied: String,
+    /// Whether a package installed the program.
+    packaged: bool,
     active: bool,
     identity: Option<Value>,
 }
@@ -200,19 +206,20 @@ impl AddRun<'_> {
             self.stopped_at_step("reading the program of this machine", e.to_string(), "install remoor here again")
         })?;
         let renewed = self.program(shell, &found, &bytes, hash, tell).await?;
-        let step = "installing the unit";
-        self.run(shell, step, PUT_UNIT, &[], UNIT.as_bytes(), COMMAND, "check /etc/systemd/system on that machine")
-            .await?;
-        self.done.push("/etc/systemd/system/remoor.service was written");
+        if !found.packaged {
+            let (step, next) = ("installing the unit", "check /etc/systemd/system on that machine");
+            self.run(shell, step, PUT_UNIT, &[], unit_of_copied_program().as_bytes(), COMMAND, next).await?;
+            self.done.push("/etc/systemd/system/remoor.service was written");
+        }
         self.authorize_ssh_key(shell, tell).await?;
         match &found.identity {
             Some(identity) if !self.left => tell(&format!("the machine is node {} already", identity["node"])),
             Some(_) => {
                 let next = "systemctl stop remoor on that machine, then the same command";
                 self.run(shell, "stopping its daemon", "exec systemctl stop remoor", &[], b"", COMMAND, next).await?;
-                self.join(shell, advertise, tell).await?;
+                self.join(shell, &found, advertise, tell).await?;
             }
-            None => self.join(shell, advertise, tell).await?,
+            None => self.join(shell, &found, advertise, tell).await?,
         }
         tell("starting the agent");
         let restart = if found.active && renewed { "systemctl restart remoor; " } else { "" };
@@ -256,9 +263,9 @@ impl AddRun<'_> {
         let step = "examining the machine";
         let said =
             self.run(shell, step, LOOK, &[], b"", COMMAND, "sudo without a password, or --ssh-user root").await?;
-        let mut lines = said.splitn(5, '\n').map(str::trim);
+        let mut lines = said.splitn(6, '\n').map(str::trim);
         let mut line = || lines.next().unwrap_or_default();
-        let (machine, init, program, active, identity) = (line(), line(), line(), line(), line());
+        let (machine, init, copied, packaged, active, identity) = (line(), line(), line(), line(), line(), line());
         let own = format!("Linux {}", std::env::consts::ARCH);
         if machine != own {
             let why = format!("the machine is {machine:?}, but this program is for {own}");
@@ -284,11 +291,12 @@ impl AddRun<'_> {
                 "--name with its current name; or, to make it a different node, rename /var/lib/remoor on that machine";
             return Err(self.stopped_at_step(step, why, next));
         }
-        Ok(MachineState { program: program.to_owned(), active: active == "active", identity })
+        let packaged = packaged == "packaged";
+        Ok(MachineState { copied: copied.to_owned(), packaged, active: active == "active", identity })
     }
 
-    /// Installs this version of remoor, unless the machine already has it. Returns whether it was
-    /// installed.
+    /// Installs this version of remoor, unless the machine already has it or has a package of remoor.
+    /// Returns whether it was installed.
     async fn program(
         &mut self,
         shell: &Shell,
@@ -298,7 +306,11 @@ impl AddRun<'_> {
         tell: &mut dyn FnMut(&str),
     ) -> Result<bool, AddError> {
         let hash = hash.to_string();
-        if found.program == hash {
+        if found.packaged {
+            tell(&format!("a package has installed {PACKAGED}"));
+            return Ok(false);
+        }
+        if found.copied == hash {
             tell("this remoor version is installed already");
             return Ok(false);
         }
@@ -309,7 +321,13 @@ impl AddRun<'_> {
         Ok(true)
     }
 
-    async fn join(&mut self, shell: &Shell, advertise: IpAddr, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
+    async fn join(
+        &mut self,
+        shell: &Shell,
+        found: &MachineState,
+        advertise: IpAddr,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), AddError> {
         let o = self.options;
         let request = InviteRequest { name: o.name.clone(), want_manager: o.manager };
         let invited: Result<InviteView, ApiError> = self.client.post("/v1/nodes", &request).await;
@@ -320,10 +338,10 @@ impl AddRun<'_> {
             return Err(self.stopped_at_step(step, "no manager is known", "remoor status, then the same command"));
         };
         tell(&format!("joining through {manager} as {}", if o.manager { "manager" } else { "worker" }));
-        let script =
-            "exec /usr/local/bin/remoor join \"$1\" --token-file - --name \"$2\" --advertise \"$3\" --zone \"$4\" $5";
+        let program = if found.packaged { PACKAGED } else { "/usr/local/bin/remoor" };
+        let script = "exec \"$1\" join \"$2\" --token-file - --name \"$3\" --advertise \"$4\" --zone \"$5\" $6";
         let (advertise, flag) = (advertise.to_string(), if o.manager { "--manager" } else { "" });
-        let args = [manager.as_str(), &o.name, &advertise, &o.zone, flag];
+        let args = [program, manager.as_str(), &o.name, &advertise, &o.zone, flag];
         let next = "check that the machine can reach the manager's API port, then the same command";
         self.run(shell, "joining", script, &args, invited.token.reveal().as_bytes(), JOIN, next).await?;
         self.done.push("the machine was accepted as a node");

@@ -52,4 +52,3 @@ pub use remoor_host::disk::ArchivedLog;
 pub use restore::{RestoreError, RestoreOptions, Restored, restore, verify};
 pub use run::{DaemonError, DaemonOptions, panic_file, run};
 pub use runtime::runtime;
-pub use unit::UNIT;

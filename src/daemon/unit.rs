@@ -1,41 +1,20 @@
-//! The systemd unit of the daemon that `node add` installs. Its `ExecStopPost` records how the
-//! process ended. The next start reads that record (`agent/record.rs`).
+//! The systemd unit of the daemon. Its `ExecStopPost` records how the process ended. The next start
+//! reads that record (`agent/record.rs`).
 
-pub const UNIT: &str = "\
-[Unit]
-Description=remoor agent
-After=network.target ssh.service
+/// The unit of the packages, which contain the program as `/usr/bin/remoor`.
+const PACKAGED: &str = include_str!("../../packaging/remoor.service");
 
-[Service]
-ExecStart=/usr/local/bin/remoor agent
-ExecStopPost=-/bin/sh -c 'cd \"$STATE_DIRECTORY\" && { [ -e ended ] || echo \"$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS\" >ended; }'
-Restart=always
-RestartSec=1
-Environment=MALLOC_ARENA_MAX=2 MALLOC_TRIM_THRESHOLD_=131072
-StateDirectory=remoor
-StateDirectoryMode=0700
-RuntimeDirectory=remoor
-RuntimeDirectoryMode=0700
-UMask=0077
-NoNewPrivileges=yes
-KeyringMode=private
-LockPersonality=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK AF_PACKET
-SystemCallFilter=~@cpu-emulation @module @obsolete @reboot @swap
-SystemCallErrorNumber=EPERM
-CapabilityBoundingSet=~CAP_SYS_TIME CAP_SYS_MODULE CAP_SYS_BOOT CAP_SYS_PACCT CAP_SYS_TTY_CONFIG CAP_MAC_ADMIN CAP_MAC_OVERRIDE CAP_WAKE_ALARM CAP_BLOCK_SUSPEND CAP_LEASE CAP_LINUX_IMMUTABLE CAP_MKNOD
-
-[Install]
-WantedBy=multi-user.target
-";
+/// The unit that `node add` writes. Its program is the copy in `/usr/local/bin`.
+pub fn unit_of_copied_program() -> String {
+    PACKAGED.replace("=/usr/bin/remoor ", "=/usr/local/bin/remoor ")
+}
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_lab_and_the_guide_have_the_same_unit() {
-        assert!(include_str!("../../docs/guides/getting-started.md").contains(super::UNIT));
-        assert_eq!(super::UNIT, include_str!("../../tests/demo/bin/remoor.service"));
+    fn the_unit_names_the_copied_program_once() {
+        let unit = super::unit_of_copied_program();
+        assert_eq!(unit.matches("\nExecStart=/usr/local/bin/remoor agent\n").count(), 1, "{unit}");
+        assert!(!unit.contains("/usr/bin/"), "{unit}");
     }
 }

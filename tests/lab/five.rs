@@ -13,7 +13,7 @@ pub const MASTERS: [&str; 3] = ["m1", "m2", "m3"];
 pub const WORKERS: [&str; 2] = ["w1", "w2"];
 
 /// The systemd unit of the agent, as a user would install it.
-pub const AGENT_UNIT: &str = include_str!("../demo/bin/remoor.service");
+const AGENT_UNIT: &str = include_str!("../../packaging/remoor.service");
 /// The path of remoor on a host.
 pub const REMOOR: &str = "/usr/local/bin/remoor";
 /// The file in which every playbook of the fleet logs its runs.
@@ -152,7 +152,9 @@ pub fn install_agent(lab: &Lab, host: &str, remoor: &Path) -> Result<()> {
 
 /// Installs only the agent's unit, on a host that has the program already.
 pub fn install_unit(lab: &Lab, host: &str) -> Result<()> {
-    lab.push(host, AGENT_UNIT.as_bytes(), "/etc/systemd/system/remoor.service", 0o644)?;
+    // The hosts have the program as `REMOOR`, and no package.
+    let unit = AGENT_UNIT.replace("=/usr/bin/remoor ", &format!("={REMOOR} "));
+    lab.push(host, unit.as_bytes(), "/etc/systemd/system/remoor.service", 0o644)?;
     lab.shell(host, "systemctl daemon-reload").map(drop)
 }
 

@@ -10,22 +10,33 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The Debian release of the image. It is pinned, so that it does not depend on this machine's
+/// The Debian release of an image. It is pinned, so that it does not depend on this machine's
 /// distribution.
-pub const SUITE: &str = "bookworm";
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// Debian 12 with the services that the fleets of the tests set up.
+    Bookworm,
+    /// Debian 13 with nothing but systemd, sshd and rpm, for the tests of packages.
+    Trixie,
+}
 
-const PACKAGES: &[&str] = &[
-    "systemd",
-    "systemd-sysv",
-    "dbus",
-    "libpam-systemd",
-    "openssh-server",
+impl Release {
+    pub fn suite(self) -> &'static str {
+        match self {
+            Release::Bookworm => "bookworm",
+            Release::Trixie => "trixie",
+        }
+    }
+}
+
+/// The packages that each host needs to boot and to be reached.
+const BASE: &[&str] = &["systemd", "systemd-sysv", "dbus", "libpam-systemd", "openssh-server", "iproute2", "procps"];
+
+const SERVICES: &[&str] = &[
     "nginx-light",
     "etcd-server",
     "etcd-client",
     "chrony",
-    "iproute2",
-    "procps",
     "sudo",
     "curl",
     // Ansible is for groups that the user's own Ansible sets up, and for reading remoor's inventory
@@ -48,7 +59,7 @@ const OFF: &[&str] = &[
 
 /// Number of the recipe by which the image is built. It must be increased when [`customize`]
 /// changes.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 
 /// The lab's directory: `REMOOR_LAB_DIR`, or the lab's own folder in `/var/lib`. The image stays in
 /// it between runs.
@@ -58,37 +69,39 @@ pub fn lab_dir() -> PathBuf {
 
 /// The packages of the image. `REMOOR_LAB_PACKAGES` has additional packages, separated by white
 /// space.
-fn packages() -> Vec<String> {
+fn packages(release: Release) -> Vec<String> {
+    let special = if release == Release::Bookworm { SERVICES } else { &["rpm"] };
     let more = std::env::var("REMOOR_LAB_PACKAGES").unwrap_or_default();
-    PACKAGES.iter().map(|name| (*name).to_owned()).chain(more.split_whitespace().map(str::to_owned)).collect()
+    let names = BASE.iter().chain(special).copied().chain(more.split_whitespace());
+    names.map(str::to_owned).collect()
 }
 
 /// The path of the image of this recipe. Possibly the image is not built yet.
-pub fn path() -> PathBuf {
-    let recipe = format!("{RECIPE} {SUITE} {:?} {OFF:?}", packages());
+fn path(release: Release) -> PathBuf {
+    let recipe = format!("{RECIPE} {} {:?} {OFF:?}", release.suite(), packages(release));
     lab_dir().join(format!("base-{:016x}", super::hash(&recipe)))
 }
 
-pub fn is_built() -> bool {
-    path().with_extension("ok").exists()
+fn is_built(release: Release) -> bool {
+    path(release).with_extension("ok").exists()
 }
 
 /// Returns the path of the image. If this machine has no image of this recipe, it is built, which
 /// takes a minute or two and some 300 MB.
-pub fn ensure_built() -> Result<PathBuf> {
-    let base = path();
+pub fn ensure_built(release: Release) -> Result<PathBuf> {
+    let base = path(release);
     fs::create_dir_all(lab_dir()).with_context(|| format!("creating {}", lab_dir().display()))?;
     let lock = File::create(lab_dir().join("image.lock")).context("opening the image's lock")?;
     lock.lock().context("waiting for another build of the image")?;
-    if is_built() {
+    if is_built(release) {
         return Ok(base);
     }
     let began = Instant::now();
-    eprintln!("lab: building the hosts' image, Debian {SUITE} (once; a minute or two)");
+    eprintln!("lab: building the hosts' image, Debian {} (once; a minute or two)", release.suite());
     let unfinished = base.with_extension("tmp");
     remove_tree(&unfinished)?;
     remove_tree(&base)?;
-    bootstrap(&unfinished)?;
+    bootstrap(release, &unfinished)?;
     customize(&unfinished)?;
     fs::rename(&unfinished, &base).context("putting the image in place")?;
     fs::write(base.with_extension("ok"), "").context("marking the image as complete")?;
@@ -96,14 +109,14 @@ pub fn ensure_built() -> Result<PathBuf> {
     Ok(base)
 }
 
-fn bootstrap(root: &Path) -> Result<()> {
+fn bootstrap(release: Release, root: &Path) -> Result<()> {
     let mut argv = vec!["mmdebstrap".to_owned(), "--variant=minbase".into(), "--mode=root".into()];
     argv.extend(["man", "doc", "locale", "info"].map(|dir| format!("--dpkgopt=path-exclude=/usr/share/{dir}/*")));
     argv.push("--aptopt=Acquire::Languages \"none\"".into());
-    argv.push(format!("--include={}", packages().join(",")));
-    argv.extend([SUITE.to_owned(), root.display().to_string()]);
+    argv.push(format!("--include={}", packages(release).join(",")));
+    argv.extend([release.suite().to_owned(), root.display().to_string()]);
     // Without an explicit archive, mmdebstrap uses Debian's archive.
-    argv.extend(archive());
+    argv.extend(archive(release.suite()));
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     run(command(&argv), None, Duration::from_secs(900))?
         .require_success("building the hosts' image with mmdebstrap")?;
@@ -112,10 +125,10 @@ fn bootstrap(root: &Path) -> Result<()> {
 
 /// The package archive: `REMOOR_LAB_MIRROR`, or the archive from which this machine's own apt takes
 /// the suite. None: neither exists.
-fn archive() -> Option<String> {
+fn archive(suite: &str) -> Option<String> {
     std::env::var("REMOOR_LAB_MIRROR").ok().or_else(|| {
         let listed = run_tool(&["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]).ok()?;
-        let (_, uri) = listed.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == SUITE)?;
+        let (_, uri) = listed.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == suite)?;
         Some(uri.trim_end_matches('/').to_owned())
     })
 }
@@ -143,7 +156,8 @@ fn customize(root: &Path) -> Result<()> {
     put("etc/systemd/system.conf.d/lab.conf", "[Manager]\nDefaultTimeoutStopSec=15s\n")?;
     let root = root.to_str().context("the lab's directory has a name in UTF-8")?;
     let mut disable = vec!["chroot", root, "systemctl", "disable"];
-    disable.extend(OFF);
+    let units = Path::new(root).join("usr/lib/systemd/system");
+    disable.extend(OFF.iter().filter(|unit| units.join(unit).exists()));
     run_tool(&disable)?;
     run_tool(&["chroot", root, "systemctl", "mask", "console-getty.service", "getty@tty1.service"])?;
     Ok(())
@@ -161,7 +175,7 @@ pub fn remove_tree(dir: &Path) -> Result<()> {
 
 /// The requirement of the build that this machine lacks. None: nothing is missing.
 pub fn missing_requirement() -> Option<String> {
-    if is_built() {
+    if is_built(Release::Bookworm) {
         return None;
     }
     if find_program("mmdebstrap").is_none() {

@@ -29,6 +29,7 @@ pub mod tool;
 use anyhow::{Context, Result, bail, ensure};
 use cgroup::Groups;
 pub use host::Host;
+pub use image::Release;
 pub use net::Way;
 use net::{Faults, Net, OPERATOR};
 use std::fs::{self, File};
@@ -115,7 +116,7 @@ impl Lab {
     pub fn describe() -> String {
         let groups = Groups::find("remoor-lab-probe").map_or("no cgroup2", |groups| groups.kind());
         let clock = if host::has_time_namespaces() { "own uptime" } else { "uptime shared with this machine" };
-        format!("systemd-nspawn hosts, Debian {}, control groups {groups}, {clock}", image::SUITE)
+        format!("systemd-nspawn hosts, Debian {}, control groups {groups}, {clock}", Release::Bookworm.suite())
     }
 
     /// Starts hosts, and waits until the sshd of each host answers. Only one process at a time can
@@ -127,6 +128,11 @@ impl Lab {
     /// Like [`Lab::start`], with programs on the hosts' disks. A program is stored once for all
     /// hosts. After a wipe, a disk does not have the programs.
     pub fn start_with(name: &str, hosts: &[&str], programs: &[Program<'_>]) -> Result<Lab> {
+        Lab::start_release(Release::Bookworm, name, hosts, programs)
+    }
+
+    /// Like [`Lab::start_with`], with hosts of this Debian release.
+    pub fn start_release(release: Release, name: &str, hosts: &[&str], programs: &[Program<'_>]) -> Result<Lab> {
         for word in hosts.iter().chain([&name]) {
             // p-NAME is the name of a network interface and may have at most 15 characters.
             let fits = word.len() <= 13 && word.starts_with(|c: char| c.is_ascii_lowercase()) && *word != OPERATOR;
@@ -138,7 +144,7 @@ impl Lab {
         ensure!(hosts.len() <= 200, "at most 200 hosts");
         Lab::available().map_err(anyhow::Error::msg)?;
         enough_inotify(hosts.len())?;
-        let base = image::ensure_built()?;
+        let base = image::ensure_built(release)?;
         let root = image::lab_dir();
         let lock = File::create(root.join(format!("{name}.lock"))).context("opening the lab's lock")?;
         lock.try_lock().with_context(|| format!("a lab {name:?} is up in another process"))?;

@@ -21,6 +21,7 @@ mod measured;
 mod moved;
 mod noise;
 mod operator;
+mod packages;
 mod played;
 mod power;
 mod refusals;

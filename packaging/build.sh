@@ -1,0 +1,53 @@
+#!/bin/sh
+# Builds the Debian package and the RPM package of this commit in target/packages, with their
+# checksums. Two builds of one commit by one toolchain give the same bytes.
+#
+# usage: packaging/build.sh [--program FILE] [--revision N]
+#   --program FILE  packs this program instead of a release build; tests use a debug build
+#   --revision N    number of the package for the same version of remoor (default 1)
+set -eu
+cd "$(dirname "$0")/.."
+
+program="" revision=1
+while [ $# -gt 0 ]; do
+    case $1 in
+    --program) program=$(realpath "$2") && shift 2 ;;
+    --revision) revision=$2 && shift 2 ;;
+    *) echo "usage: packaging/build.sh [--program FILE] [--revision N]" >&2 && exit 2 ;;
+    esac
+done
+packaging/tools.sh
+
+# The time of all files in the packages is that of the commit.
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+out=$target/packages
+if [ -z "$program" ]; then
+    # `--version` names the commit. Panics name source files without the directories of this machine.
+    REMOOR_COMMIT=$(git describe --always --dirty --abbrev=12 --exclude '*')
+    REMOOR_BUILT=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)
+    RUSTFLAGS="--remap-path-prefix=$PWD=/remoor --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+    export REMOOR_COMMIT REMOOR_BUILT RUSTFLAGS
+    cargo build --quiet --release --bins --target-dir "$out/build"
+    program=$out/build/release/remoor
+fi
+
+# Both tools look for programs and for generated files below the directory `release` of their target
+# directory.
+stage=$out/stage
+rm -rf "$stage"
+mkdir -p "$stage/release/completions"
+cp "$program" "$stage/release/remoor"
+remoor=$stage/release/remoor
+"$remoor" man "$stage/release/man" 2>/dev/null >&2
+gzip -9n "$stage/release/man/"*
+for shell in bash zsh fish; do
+    "$remoor" completions $shell >"$stage/release/completions/remoor.$shell"
+done
+
+rm -f "$out/"*.deb "$out/"*.rpm
+CARGO_TARGET_DIR=$stage cargo deb --quiet --no-build --no-strip --deb-revision "$revision" --output "$out/"
+cargo generate-rpm --target-dir "$stage" --set-metadata "release = \"$revision\"" --source-date "$SOURCE_DATE_EPOCH" \
+    --auto-req builtin --output "$out/"
+(cd "$out" && sha256sum -- *.deb *.rpm | tee SHA256SUMS)
