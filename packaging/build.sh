@@ -3,15 +3,16 @@
 # checksums. Two builds of one commit by one toolchain give the same bytes.
 #
 # usage: packaging/build.sh [--program FILE] [--revision N]
-#   --program FILE  packs this program instead of a release build; tests use a debug build
+#   --program FILE  packs this program instead of a release build, with little compression; tests
+#                   use a debug build, whose size makes the usual compression slow
 #   --revision N    number of the package for the same version of remoor (default 1)
 set -eu
 cd "$(dirname "$0")/.."
 
-program="" revision=1
+program="" revision=1 deb="" rpm=zstd
 while [ $# -gt 0 ]; do
     case $1 in
-    --program) program=$(realpath "$2") && shift 2 ;;
+    --program) program=$(realpath "$2") deb=--fast rpm=gzip && shift 2 ;;
     --revision) revision=$2 && shift 2 ;;
     *) echo "usage: packaging/build.sh [--program FILE] [--revision N]" >&2 && exit 2 ;;
     esac
@@ -38,7 +39,7 @@ fi
 stage=$out/stage
 rm -rf "$stage"
 mkdir -p "$stage/release/completions"
-cp "$program" "$stage/release/remoor"
+strip --strip-all -o "$stage/release/remoor" "$program"
 remoor=$stage/release/remoor
 "$remoor" man "$stage/release/man" 2>/dev/null >&2
 gzip -9n "$stage/release/man/"*
@@ -47,7 +48,7 @@ for shell in bash zsh fish; do
 done
 
 rm -f "$out/"*.deb "$out/"*.rpm
-CARGO_TARGET_DIR=$stage cargo deb --quiet --no-build --no-strip --deb-revision "$revision" --output "$out/"
+CARGO_TARGET_DIR=$stage cargo deb --quiet --no-build --no-strip $deb --deb-revision "$revision" --output "$out/"
 cargo generate-rpm --target-dir "$stage" --set-metadata "release = \"$revision\"" --source-date "$SOURCE_DATE_EPOCH" \
-    --auto-req builtin --output "$out/"
+    --payload-compress $rpm --auto-req builtin --output "$out/"
 (cd "$out" && sha256sum -- *.deb *.rpm | tee SHA256SUMS)

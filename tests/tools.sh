@@ -84,6 +84,24 @@ fetch_goss() {
     mv "$tools/bin/goss.new" "$tools/bin/goss"
 }
 
+# Downloads Prometheus and promtool of this machine's distribution into target/tools. They are not
+# installed, because the package would start a server.
+fetch_prometheus() {
+    tools=${CARGO_TARGET_DIR:-target}/tools
+    if has promtool && has prometheus || [ -x "$tools/bin/promtool" ]; then return 0; fi
+    mkdir -p "$tools/bin" "$tools/prometheus"
+    say "downloading prometheus into $tools/bin, without installing it"
+    get() { (cd "$tools/prometheus" && apt-get download -qq prometheus 2>/dev/null); }
+    if ! { has apt-get && { get || { $as_root apt-get update -qq && get; }; }; } ||
+        ! dpkg-deb --fsys-tarfile "$tools"/prometheus/*.deb | tar -x -C "$tools/prometheus" ./usr/bin; then
+        say "SKIPPED: prometheus IS NOT AVAILABLE: METRICS AND ALERT RULES ARE NOT TESTED WITH IT"
+        rm -rf "$tools/prometheus"
+        return 0
+    fi
+    mv "$tools"/prometheus/usr/bin/prometheus "$tools"/prometheus/usr/bin/promtool "$tools/bin/"
+    rm -rf "$tools/prometheus"
+}
+
 # Installs ansible-core into a virtual environment. The tests compare modules that run as Python with
 # Ansible's own results.
 fetch_ansible() {
@@ -192,7 +210,7 @@ END
 
 if may_be_root; then
     install_container_tools "${1:-}"
-    [ "${1:-}" != test ] || { fetch_loopback_services && fetch_goss && fetch_ansible && packaging/tools.sh; }
+    [ "${1:-}" != test ] || { fetch_loopback_services && fetch_goss && fetch_prometheus && fetch_ansible && packaging/tools.sh; }
 else
     fetch_loopback_services
     [ "${1:-}" != test ] || fetch_ansible

@@ -108,7 +108,7 @@ async fn view(State(parts): State<AgentApiState>) -> Json<AgentView> {
 }
 
 async fn text(State(parts): State<AgentApiState>) -> Response {
-    exposition(parts.metrics.render((parts.clock)()))
+    exposition(parts.metrics.render((parts.clock)(), &[]))
 }
 
 /// A response with metrics in the Prometheus text format.

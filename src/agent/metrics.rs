@@ -3,7 +3,7 @@
 //! first word.
 
 use super::local_state::AgentState;
-use crate::telemetry::{MetricKind, Registry};
+use crate::telemetry::{MetricKind, Registry, render_all};
 use remoor_cluster::gossip::Gossip;
 use remoor_model::{CheckResult, CheckState, Sha256, Wall};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,8 +57,8 @@ impl Metrics {
         Self { gossip: Some(gossip), ..self }
     }
 
-    /// All metrics as Prometheus text, as of `now`.
-    pub fn render(&self, now: Wall) -> String {
+    /// All metrics as Prometheus text, as of `now`, together with the metrics of `others`.
+    pub fn render(&self, now: Wall, others: &[Registry]) -> String {
         let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let view = self.own.view(now);
         for (name, _) in GAUGES.iter().chain(COUNTERS) {
@@ -80,7 +80,8 @@ impl Metrics {
         if let Some(age) = view.manager.age_ms {
             set("remoor_agent_manager_contact_age_seconds", age as f64 / 1000.0);
         }
-        let Some(look) = view.look else { return self.registry.render() };
+        let all = [std::slice::from_ref(&self.registry), others].concat();
+        let Some(look) = view.look else { return render_all(&all) };
         set("remoor_agent_generation", look.generation as f64);
         set("remoor_agent_digest_age_seconds", look.age_ms as f64 / 1000.0);
         set("remoor_agent_unreadable_files", look.unreadable.len() as f64);
@@ -99,7 +100,7 @@ impl Metrics {
             ];
             self.registry.set("remoor_agent_check", &labels, 1.0);
         }
-        self.registry.render()
+        render_all(&all)
     }
 }
 
@@ -170,7 +171,7 @@ mod tests {
     #[test]
     fn what_the_agent_knows_is_told_and_what_is_over_is_not() {
         let metrics = metrics_with(vec![result("service:nginx", CheckState::Fail)]);
-        let text = metrics.render(Wall(70_000));
+        let text = metrics.render(Wall(70_000), &[]);
         for line in [
             "remoor_agent_check{check=\"service:nginx\",property=\"running\",service=\"nginx\",state=\"fail\"} 1",
             "remoor_agent_checks{state=\"fail\"} 1",
@@ -190,7 +191,7 @@ mod tests {
             &NodeDigest::default(),
             vec![result("service:nginx", CheckState::Pass)],
         ));
-        let text = metrics.render(Wall(70_000));
+        let text = metrics.render(Wall(70_000), &[]);
         assert!(text.contains("state=\"pass\"} 1") && !text.contains("service=\"nginx\",state=\"fail\""), "{text}");
         assert!(text.contains("remoor_agent_isolations_total 2\n"), "not added up at each question: {text}");
     }
@@ -203,7 +204,7 @@ mod tests {
             "http:https://me:hunter7@host/path?key=hunter8",
             "service:nginx",
         ];
-        let text = metrics_with(checks.iter().map(|c| result(c, CheckState::Pass)).collect()).render(Wall(0));
+        let text = metrics_with(checks.iter().map(|c| result(c, CheckState::Pass)).collect()).render(Wall(0), &[]);
         assert!(!text.contains("hunter"), "{text}");
         assert!(text.contains("check=\"command:curl#") && text.contains("check=\"http:https://host/path#"), "{text}");
     }
@@ -213,7 +214,7 @@ mod tests {
         let mut checks: Vec<_> =
             (0..CHECKS_MAX + 20).map(|n| result(&format!("file:/f{n}"), CheckState::Pass)).collect();
         checks.push(result("file:/bad", CheckState::Fail));
-        let text = metrics_with(checks).render(Wall(0));
+        let text = metrics_with(checks).render(Wall(0), &[]);
         assert_eq!(text.lines().filter(|l| l.starts_with("remoor_agent_check{")).count(), CHECKS_MAX);
         assert!(text.contains("check=\"file:/bad\""), "{text}");
         assert!(text.contains("remoor_agent_checks_left_out 21\n"), "{text}");

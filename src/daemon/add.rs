@@ -295,8 +295,8 @@ impl AddRun<'_> {
         Ok(MachineState { copied: copied.to_owned(), packaged, active: active == "active", identity })
     }
 
-    /// Installs this version of remoor, unless the machine already has it or has a package of remoor.
-    /// Returns whether it was installed.
+    /// Installs this version of remoor, unless the machine already has it or has a package of
+    /// remoor. Returns whether it was installed.
     async fn program(
         &mut self,
         shell: &Shell,

@@ -393,8 +393,10 @@ async fn serve(
     serve_socket(socket, manage.socket(), stopped.clone()).await?;
     if let Some(listener) = listeners.metrics {
         let manage = manage.clone();
-        let text =
-            move || metrics.render(wall()) + &manage.manager_context().map(|s| api::metrics(&s)).unwrap_or_default();
+        let text = move || {
+            let manager = manage.manager_context().map(|shared| api::metrics(&shared).to_vec());
+            metrics.render(wall(), &manager.unwrap_or_default())
+        };
         tokio::spawn(scrape::serve(listener, Arc::new(text), wait_for_stop(stopped.clone())));
     }
     Ok(())

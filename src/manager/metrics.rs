@@ -61,8 +61,8 @@ fn outcome_word(outcome: &AttemptOutcome) -> &'static str {
     }
 }
 
-/// The metrics as Prometheus text: the state as gauges, then the counters.
-pub fn text(inventory: &Inventory, own: &ManagerMetrics, counters: &Registry) -> String {
+/// The metrics: the state as gauges, and the counters.
+pub fn registries(inventory: &Inventory, own: &ManagerMetrics, counters: &Registry) -> [Registry; 2] {
     let gauges = Registry::new();
     let gauge = |name: &'static str, help: &'static str, rows: Vec<(Vec<(&str, &str)>, f64)>| {
         gauges.describe(name, MetricKind::Gauge, help);
@@ -123,12 +123,13 @@ pub fn text(inventory: &Inventory, own: &ManagerMetrics, counters: &Registry) ->
         let rows = per_node(value);
         gauge(name, help, rows.iter().map(|(node, value)| (vec![("node", node.as_str())], *value)).collect());
     }
-    gauges.render() + &counters.render()
+    [gauges, counters.clone()]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::render_all;
     use remoor_model::*;
 
     #[test]
@@ -148,8 +149,8 @@ mod tests {
         count(&counters, &JournalEvent::JobHeld { job: JobId(4), why: "three failures".to_owned() });
         let closed = AttemptOutcome::Superseded("another leads".to_owned());
         count(&counters, &JournalEvent::AttemptClosed { job: JobId(4), attempt: AttemptId(4), outcome: closed });
-        let text =
-            text(&inventory, &ManagerMetrics { leads: true, age_ms: Some(1_500), clocks: Vec::new() }, &counters);
+        let own = ManagerMetrics { leads: true, age_ms: Some(1_500), clocks: Vec::new() };
+        let text = render_all(&registries(&inventory, &own, &counters));
         for line in [
             "remoor_leader 1",
             "remoor_quorum_age_seconds 1.5",

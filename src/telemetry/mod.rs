@@ -11,4 +11,4 @@ mod throttle;
 
 pub use log::{TelemetryError, init, unanswered_pings};
 pub use panic::{PANIC_EXIT, exit_on_panic};
-pub use registry::{MetricKind, Registry};
+pub use registry::{MetricKind, Registry, render_all};

@@ -93,23 +93,7 @@ impl Registry {
 
     /// All metrics in the text exposition format 0.0.4, sorted by name and labels.
     pub fn render(&self) -> String {
-        let mut out = String::new();
-        for (name, family) in self.lock().iter() {
-            if family.series.is_empty() {
-                continue;
-            }
-            let kind = match family.kind {
-                MetricKind::Counter => "counter",
-                MetricKind::Gauge => "gauge",
-            };
-            let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
-            // A write to a String can't fail.
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            for (labels, value) in &family.series {
-                let _ = writeln!(out, "{name}{} {}", braces(labels), number(*value));
-            }
-        }
-        out
+        render_all(std::slice::from_ref(self))
     }
 
     fn change(&self, name: &str, labels: &[(&str, &str)], kind: MetricKind, change: impl FnOnce(&mut f64)) {
@@ -127,6 +111,35 @@ impl Registry {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Family>> {
         self.families.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The metrics of all `registries` in the text exposition format 0.0.4, sorted by name and labels.
+/// The format allows each name only once, so values of one name and of equal labels are added.
+pub fn render_all(registries: &[Registry]) -> String {
+    let mut all: BTreeMap<&'static str, Family> = BTreeMap::new();
+    for registry in registries {
+        for (name, family) in registry.lock().iter() {
+            let Family { kind, help, .. } = *family;
+            let sum = all.entry(name).or_insert(Family { kind, help, series: BTreeMap::new() });
+            for (labels, value) in &family.series {
+                *sum.series.entry(labels.clone()).or_insert(0.0) += value;
+            }
+        }
+    }
+    let mut out = String::new();
+    for (name, family) in all.iter().filter(|(_, family)| !family.series.is_empty()) {
+        let kind = match family.kind {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+        };
+        let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
+        // A write to a String can't fail.
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in &family.series {
+            let _ = writeln!(out, "{name}{} {}", braces(labels), number(*value));
+        }
+    }
+    out
 }
 
 fn count_dropped(families: &mut BTreeMap<&'static str, Family>) {
@@ -172,6 +185,17 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use expect_test::expect;
+
+    #[test]
+    fn several_registries_give_each_name_once() {
+        let (one, other) = (Registry::new(), Registry::new());
+        one.add("remoor_unknown_total", &[], 1);
+        other.describe("remoor_peers", MetricKind::Gauge, "Live peers.");
+        other.set("remoor_peers", &[], 2.0);
+        let text = render_all(&[one, other]);
+        assert_eq!(text.matches("# TYPE remoor_metrics_dropped_total").count(), 1, "{text}");
+        assert!(text.contains("\nremoor_metrics_dropped_total 1\n") && text.contains("\nremoor_peers 2\n"), "{text}");
+    }
 
     #[test]
     fn renders_sorted_escaped_text() {

@@ -32,6 +32,7 @@ mod play_ssh;
 mod play_users;
 mod play_web;
 mod playbooks;
+mod prometheus;
 mod protected;
 mod python_fleets;
 mod python_modules;

@@ -46,7 +46,7 @@ pub use authorization::Audience;
 pub use member::{CaKeysReply, JoinConfig, JoinService, SshKeyReply, managers_of};
 pub use operators::check_listed;
 pub use peer_list::PeerListCache;
-pub use read::metrics_text as metrics;
+pub use read::metrics_registries as metrics;
 pub use routes::{Route, router, routes};
 
 /// Proposes a command and waits until it is applied here. A refusal becomes the error for the

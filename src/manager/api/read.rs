@@ -5,6 +5,7 @@ use super::super::certificates::CERTIFICATE;
 use super::super::clocks::CLOCK;
 use super::super::{ManagerContext, addresses, metrics, wall};
 use super::{Actor, as_of, find_node, keys, operators, roles};
+use crate::telemetry::{Registry, render_all};
 use axum::Extension;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -360,15 +361,16 @@ fn explain_inaction(node: &Node, view: &NodeView, reported: ReportOnlyReason) ->
 }
 
 pub async fn prometheus(State(shared): State<Arc<ManagerContext>>) -> String {
-    metrics_text(&shared)
+    render_all(&metrics_registries(&shared))
 }
 
-/// Metrics of this manager and of the cluster's state, as Prometheus text.
-pub fn metrics_text(shared: &ManagerContext) -> String {
+/// Metrics of this manager and of the cluster's state.
+pub fn metrics_registries(shared: &ManagerContext) -> [Registry; 2] {
     let leads = shared.raft.status().borrow().is_leader;
     let age_ms = if leads { Some(0) } else { shared.age_ms() };
     let clocks = shared.compare_clocks().seconds();
-    metrics::text(&shared.inventory(), &metrics::ManagerMetrics { leads, age_ms, clocks }, &shared.published.applied)
+    let own = metrics::ManagerMetrics { leads, age_ms, clocks };
+    metrics::registries(&shared.inventory(), &own, &shared.published.applied)
 }
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
