@@ -1,6 +1,6 @@
 //! Lists and maps that a template changes in place, as Python's. `template/python_source.rs` makes
-//! them of the literals and `set` values of a text that calls such a method. All other values stay
-//! constant.
+//! them of the literals and `set` values of a text that calls such a method, and `vars/scope.rs` of
+//! the variables that it reads. All other values stay constant.
 
 use super::{FilterResult, failure, list};
 use crate::lang::python;
@@ -20,6 +20,11 @@ const DEPTH_MAX: usize = 64;
 pub fn register(env: &mut Environment<'static>) {
     env.add_function(NEW, |value: Value| container(&value, 1));
     env.add_function(OWN, |value: Value| container(&value, DEPTH_MAX));
+}
+
+/// A container with the items of a variable, see `container`.
+pub fn own_container(value: &Value) -> FilterResult {
+    container(value, DEPTH_MAX)
 }
 
 /// A container with the items of `value`. Items that are lists or maps become containers too, up to

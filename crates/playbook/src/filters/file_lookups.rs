@@ -231,7 +231,7 @@ fn render(state: &State, name: &Value, own: &Map<String, Json>) -> FilterResult 
         return Err(failure(format!("lookup template: more than {DEPTH_MAX} nested templates")));
     }
     DEPTH.set(depth + 1);
-    let out = state.env().render_named_str("lookup", &text, vars);
+    let out = expr::render_inside(state.env(), &text, vars);
     DEPTH.set(depth);
     out.map(Value::from)
 }

@@ -92,7 +92,7 @@ pub fn call(
     }
     if IN_PLACE.contains(&method) {
         return Err(failure(format!(
-            "`.{method}()` changes only a list or map that the template itself has stored with `set`"
+            "`.{method}()` changes only a list or map of a variable, not the result of another expression"
         )));
     }
     match value.kind() {

@@ -36,7 +36,7 @@ pub use asked_lookups::{
     AnswersLookups, KnownAnswers, LOOKUP_ANSWERS, LookupAnswer, LookupCall, ONLY_IN_PLAY, answers_read, ask_controller,
     has_found, makes_call, with_lookup_answers,
 };
-pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER};
+pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER, own_container};
 pub use digest::crypt_password;
 pub use file_lookups::{BY_CONTROLLER, LOOKUP_FILES, lookup_place, placed_key, search_places, searched_names};
 pub use jinja_tests::{ENCRYPTED_TEXTS, names_of_file_tests, perform_file_test};

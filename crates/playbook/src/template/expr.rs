@@ -157,7 +157,7 @@ pub fn eval(scope: &ExprScope, text: &str) -> Result<Value, Error> {
     again_if_undefined(scope, |env, chained| {
         let text = if chained { undefined_chain::expression(text).into() } else { Cow::Borrowed(text) };
         let compiled = env.compile_expression_owned(python_source::expression(&text).into_owned())?;
-        let value = bounds::value(bounds::with_visit_count(|| compiled.eval(scope.root()))?)?;
+        let value = bounds::value(bounds::with_visit_count(|| compiled.eval(root_for(scope, &[&text])))?)?;
         // The error of the first attempt says which variable reads an undefined value.
         if chained && value.is_undefined() { Err(ErrorKind::UndefinedError.into()) } else { Ok(value) }
     })
@@ -227,7 +227,8 @@ pub fn native(scope: &ExprScope, text: &str) -> Result<Value, Error> {
     again_if_undefined(scope, |env, chained| {
         let text = if chained { undefined_chain::template(body).into() } else { Cow::Borrowed(body) };
         PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
-        let out = bounds::with_output_count(|| env.render_named_str("template", &ready(&text), scope.root()));
+        let out =
+            bounds::with_output_count(|| env.render_named_str("template", &ready(&text), root_for(scope, &[&text])));
         let printed = PRINTED.with_borrow_mut(Vec::pop).unwrap_or_default();
         let out = bounds::text(out?)?;
         match printed.as_slice() {
@@ -299,6 +300,20 @@ pub fn inner_expression(text: &str) -> Option<&str> {
     Some(inner)
 }
 
+/// The variables for texts that are rendered together.
+fn root_for(scope: &ExprScope, texts: &[&str]) -> Value {
+    match texts.iter().any(|text| python_source::changes_in_place(text)) {
+        true => scope.changeable_root(),
+        false => scope.root(),
+    }
+}
+
+/// Renders a template inside of another one, with the variables `vars` of [`ExprScope::root`].
+pub fn render_inside(env: &Environment, text: &str, vars: Value) -> Result<String, Error> {
+    let vars = if python_source::changes_in_place(text) { scope::changeable(vars) } else { vars };
+    env.render_named_str("lookup", &ready(text), vars)
+}
+
 /// A template as minijinja gets it, with limits for the values that it stores.
 fn ready(text: &str) -> Cow<'_, str> {
     match python_source::template(text) {
@@ -341,7 +356,9 @@ pub fn render(scope: &ExprScope, name: &str, text: &str, parts: &BTreeMap<String
         for (part, source) in parts {
             own.to_mut().add_template_owned(part.clone(), written(source))?;
         }
-        bounds::text(bounds::with_output_count(|| own.render_named_str(name, &written(text), scope.root()))?)
+        let texts: Vec<&str> = parts.values().map(|part| &**part).chain([text]).collect();
+        let root = root_for(scope, &texts);
+        bounds::text(bounds::with_output_count(|| own.render_named_str(name, &written(text), root))?)
     })
 }
 

@@ -153,7 +153,7 @@ fn begins_with_tuple(text: &str) -> bool {
     false
 }
 
-fn changes_in_place(text: &str) -> bool {
+pub fn changes_in_place(text: &str) -> bool {
     METHODS_IN_PLACE.iter().any(|name| {
         text.match_indices(name).any(|(at, _)| {
             text[..at].trim_end().ends_with('.') && text[at + name.len()..].trim_start().starts_with('(')

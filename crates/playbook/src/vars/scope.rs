@@ -4,7 +4,7 @@
 //! read, at most `DEPTH_MAX` levels deep. So a variable that refers to itself causes an error, not
 //! an endless loop.
 
-use crate::filters::AnswersLookups;
+use crate::filters::{AnswersLookups, own_container};
 use crate::template::expr;
 use crate::vars::hostvars;
 use crate::vars::var_map::{Var, VarMap};
@@ -12,7 +12,7 @@ use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{Error, ErrorKind, State};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum depth of variables that refer to variables.
 const DEPTH_MAX: usize = 24;
@@ -142,7 +142,13 @@ impl ExprScope {
 
     /// The object whose fields are the variables that a template can read.
     pub fn root(&self) -> Value {
-        Value::from_object(Root(self.clone()))
+        Value::from_object(Root(self.clone(), None))
+    }
+
+    /// Like `root`, for a text that changes lists or maps in place. As in Ansible, the change of a
+    /// variable lasts as long as the evaluation of this text. So each variable is evaluated once.
+    pub fn changeable_root(&self) -> Value {
+        Value::from_object(Root(self.clone(), Some(Mutex::default())))
     }
 
     /// Whether the value of `name` is only known during a run. If so, the trace records the read.
@@ -346,19 +352,46 @@ pub fn with_values(vars: Value, values: &serde_json::Map<String, serde_json::Val
     }
 }
 
+/// The variables `vars` for a text that changes lists or maps in place.
+pub fn changeable(vars: Value) -> Value {
+    vars.downcast_object_ref::<Root>().map_or_else(|| vars.clone(), |root| root.0.changeable_root())
+}
+
 /// The number of nested variables that the current evaluation is rendering.
 pub fn depth() -> usize {
     OPEN.with_borrow(Vec::len)
 }
 
+/// The variables of a scope, and the values that the text changes in place, by name.
 #[derive(Debug)]
-struct Root(ExprScope);
+struct Root(ExprScope, Option<Mutex<BTreeMap<String, Value>>>);
+
+/// Variables that stay constant, because a copy of them would be large or would not stay lazy.
+const CONSTANT: [&str; 4] = ["ansible_facts", "groups", hostvars::NAME, "vars"];
 
 impl Object for Root {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         self.get_value_by_str(key.as_str()?)
     }
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        let Some(changed) = self.1.as_ref().filter(|_| !CONSTANT.contains(&key)) else { return self.find(key) };
+        let all = || changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all().get(key).cloned();
+        known.or_else(|| {
+            let value = self.find(key)?;
+            // A value that fails stays lazy, because the text may not use the part that fails.
+            let value = own_container(&value).unwrap_or(value);
+            all().insert(key.to_owned(), value.clone());
+            Some(value)
+        })
+    }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.0.names().into_iter().map(Value::from).collect())
+    }
+}
+
+impl Root {
+    fn find(&self, key: &str) -> Option<Value> {
         match self.0.get(key) {
             Some(Var::Map(all)) if key == hostvars::NAME => return Some(hostvars::value(&self.0, all)),
             Some(var) => return Some(self.0.value(key, var)),
@@ -375,10 +408,7 @@ impl Object for Root {
             });
             return None;
         }
-        Some(Value::from_object(Root(self.0.clone())))
-    }
-    fn enumerate(self: &Arc<Self>) -> Enumerator {
-        Enumerator::Values(self.0.names().into_iter().map(Value::from).collect())
+        Some(self.0.root())
     }
 }
 
