@@ -132,9 +132,11 @@ def pack(request):
     context = find_module(loader, name, collections)
     full = getattr(context, "resolved_fqcn", None) or context.plugin_resolved_name or name
     names = [name] + [other for other in list(context.redirect_list or []) + [full] if other != name]
+    path = context.plugin_resolved_path
+    if os.path.exists(os.path.splitext(path)[0] + ".ps1"):
+        raise Refused("not-found", "the module of this name runs on Windows only")
     if has_action_plugin(loader, dict.fromkeys(names), collections):
         raise Refused("action", full)
-    path = context.plugin_resolved_path
     with open(path, "rb") as source:
         text = source.read()
     wrapper, style = wrap(full.rsplit(".", 1)[-1] if "." in full else full, path)
@@ -346,6 +348,17 @@ def lookup(request):
     return json.loads(text)
 
 
+def parse_template(request):
+    """Whether Jinja2 refuses the syntax of a template, with every extension that Ansible can enable."""
+    import jinja2
+
+    try:
+        jinja2.Environment(extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"]).parse(request["text"])
+    except jinja2.TemplateSyntaxError as error:
+        raise Refused("syntax", first_line(error))
+    return {"parsed": True}
+
+
 def find_plugin(request):
     """Whether an installed collection has this filter or test. No file of the playbook is imported."""
     kind, name = request["kind"], request["name"]
@@ -436,6 +449,8 @@ def answer(request):
             return find_plugin(request)
         if request["op"] in ("filter", "test"):
             return call_plugin(request)
+        if request["op"] == "template":
+            return parse_template(request)
         return {"refused": "failed", "message": "unknown request"}
     except Refused as refused:
         return {"refused": refused.kind, "message": str(refused)}

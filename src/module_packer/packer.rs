@@ -31,6 +31,9 @@ struct PackerTimeLimits {
     total: Duration,
 }
 
+/// Maximum size in bytes of a template whose syntax is checked.
+const TEMPLATE_MAX: usize = 128 << 10;
+
 type Answer = Result<Arc<PackedModule>, ModuleRefusal>;
 
 /// Finds and packs the modules of the playbooks below one directory.
@@ -145,6 +148,15 @@ impl ModuleSource for Packer {
         }
         state.plugins.insert(request.clone(), (Instant::now(), answer.clone()));
         answer
+    }
+
+    fn refuses_template(&self, text: &str) -> bool {
+        if text.len() > TEMPLATE_MAX {
+            return false;
+        }
+        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let answer = self.ask_again(&mut state, &json!({"op": "template", "text": text}));
+        answer.is_ok_and(|answer| answer["refused"] == "syntax")
     }
 }
 

@@ -138,6 +138,7 @@ impl Compiler<'_> {
             let hint = near.unwrap_or_else(|| format!("known are {}; else {HINT_ANSIBLE}", spec.options.join(", ")));
             self.fault_hint(file, options.place(&name), format!("unknown option `{name}` of {}", spec.name), hint);
         }
+            self.diagnostics.mark_in_ansible();
         for group in spec.required {
             if !group.iter().any(|name| options.values.get(*name).is_some_and(|value| !value.is_null())) {
                 self.fault(file, options.at, format!("{} needs `{}`", spec.name, group.join("` or `")));

@@ -330,6 +330,7 @@ impl Compiler<'_> {
                     self.fault(path, (0, 0), format!("it includes `{name}`, which is not in the fleet directory"));
                 }
             }
+                compiler.ask_about_syntax(&e, text);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Collects the errors and warnings of a compilation, so that all of them can be reported.
 
 use remoor_model::Fault;
+use std::collections::BTreeSet;
 
 #[derive(Default)]
 pub(super) struct Diagnostics {
@@ -8,6 +9,15 @@ pub(super) struct Diagnostics {
     /// Exceeded limits of the whole plan. They are errors wherever they are found.
     pub limits: Vec<Fault>,
     pub warnings: Vec<Fault>,
+    /// The errors with which Ansible fails too when it reaches the task.
+    pub in_ansible: BTreeSet<FaultKey>,
+}
+
+/// What makes an error the same as another one: its file, line, column and message.
+pub(super) type FaultKey = (String, u32, u32, String);
+
+pub(super) fn key_of(fault: &Fault) -> FaultKey {
+    (fault.file.clone(), fault.line, fault.column, fault.message.clone())
 }
 
 impl Diagnostics {
@@ -16,6 +26,11 @@ impl Diagnostics {
         self.faults.push(Fault::error(file, at.0, at.1, message));
         let last = self.faults.len() - 1;
         &mut self.faults[last]
+    }
+
+    /// Notes that Ansible fails too with the last error.
+    pub fn mark_in_ansible(&mut self) {
+        self.in_ansible.extend(self.faults.last().map(key_of));
     }
 
     pub fn warn(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {

@@ -1,5 +1,6 @@
 //! Handlers of plays and roles; checks that each notified name belongs to a handler.
 
+use super::diagnostics::key_of;
 use super::refusal::{self, RefusedTask};
 use super::{Compiler, Context};
 use crate::lang::yaml::{SpannedData, SpannedNode};
@@ -73,7 +74,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// Refuses each task that notifies a handler by a literal name that no handler has.
+    /// Refuses each task that notifies a handler by a literal name that no handler has. In Ansible,
+    /// such a task fails too, but only after it has changed something. So a task that never changes
+    /// anything is not refused.
     pub(super) fn check_notifications(&mut self, play: &mut Play) {
         let mut known: BTreeSet<&str> = BTreeSet::new();
         for handler in &play.handlers {
@@ -88,7 +91,7 @@ impl Compiler<'_> {
             return;
         }
         let known: BTreeSet<String> = known.into_iter().map(str::to_owned).collect();
-        let refused = &mut self.refused;
+        let (refused, diagnostics) = (&mut self.refused, &mut self.diagnostics);
         play.each_single_task_mut(&mut |task| {
             let conditions = task.outcome.changed_when.as_deref().unwrap_or_default();
             if conditions.iter().any(TaskCondition::is_always_false) {
@@ -102,10 +105,46 @@ impl Compiler<'_> {
                 near.map_or_else(|| fault.clone(), |near| fault.clone().hint(near))
             });
             let faults: Vec<Fault> = faults.collect();
+            if changes_nothing(task) {
+                diagnostics.warnings.extend(faults.into_iter().map(|fault| {
+                    let message = format!("{}, and this task never changes anything", fault.message);
+                    Fault { warning: true, message, ..fault }
+                }));
+                return;
+            }
+            diagnostics.in_ansible.extend(faults.iter().map(key_of));
             if let Some(first) = faults.first() {
                 *task = refusal::refused_form(task, &first.message);
                 refused.push(RefusedTask { id: task.id, choice: None, faults });
             }
         });
     }
+}
+
+/// Modules whose result is never a change.
+const READERS: [&str; 16] = [
+    "assert",
+    "debug",
+    "fail",
+    "find",
+    "getent",
+    "include_vars",
+    "package_facts",
+    "pause",
+    "ping",
+    "service_facts",
+    "set_fact",
+    "setup",
+    "slurp",
+    "stat",
+    "wait_for",
+    "wait_for_connection",
+];
+/// Options with which `systemd` reports no change, if it has no others.
+const RELOADS: [&str; 5] = ["daemon_reload", "daemon-reload", "daemon_reexec", "daemon-reexec", "scope"];
+
+/// Whether the result of a task is never a change, so that the task notifies no handler.
+fn changes_nothing(task: &Task) -> bool {
+    let reloads = task.module == "systemd" && task.args.keys().all(|name| RELOADS.contains(&name.as_str()));
+    task.outcome.changed_when.is_none() && (reloads || READERS.contains(&task.module.as_str()))
 }

@@ -201,11 +201,11 @@ pub fn compile(
     }
     let opened = compiler.finish_secrets(&mut plan, sealed_host, sealed_extra);
     let Compiler { diagnostics, set_on_first_host: elsewhere, unmet, refused, tags, mut encrypted, .. } = compiler;
-    let Diagnostics { mut faults, limits, mut warnings } = diagnostics;
+    let Diagnostics { mut faults, limits, mut warnings, in_ansible } = diagnostics;
     faults.extend(limits);
     faults.extend(needed_vars::missed_names(&plan, &elsewhere));
     faults.extend(argument_specs::unmet_faults(&plan, unmet, &host.vars));
-    let (reached, mut refused) = Compiler::refusal_faults(refused, &plan);
+    let (reached, mut refused) = Compiler::refusal_faults(refused, &plan, &in_ansible);
     faults.extend(reached);
     faults.sort();
     faults.dedup();
@@ -325,6 +325,7 @@ impl Compiler<'_> {
             SpannedData::Text(text) if var_map::has_markup(text) => {
                 if let Err(e) = self.check_template(text) {
                     self.template_fault(file, (node.line, node.column), &e);
+                    self.ask_about_syntax(&e, text);
                 }
                 self.check_lookups(file, (node.line, node.column), text);
             }
@@ -349,6 +350,18 @@ impl Compiler<'_> {
             _ => format!("template: {}", expr::explain(error)),
         };
         self.fault(file, at, message).hint = refused.then(|| HINT_ANSIBLE.to_owned());
+        let is_name = matches!(error.kind(), ErrorKind::UnknownFilter | ErrorKind::UnknownTest);
+        if is_name && !refused && error.detail().is_some_and(filters::is_unknown_to_ansible) {
+            self.diagnostics.mark_in_ansible();
+        }
+    }
+
+    /// Asks whether Ansible refuses the template `text` too, whose fault has just been recorded.
+    fn ask_about_syntax(&mut self, error: &minijinja::Error, text: &str) {
+        let is_syntax = error.kind() == minijinja::ErrorKind::SyntaxError;
+        if self.options.modules.is_some_and(|source| is_syntax && source.refuses_template(text)) {
+            self.diagnostics.mark_in_ansible();
+        }
     }
 
     /// Reads `when` and similar keywords: one condition or a list of conditions.

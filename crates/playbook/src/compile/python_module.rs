@@ -114,6 +114,9 @@ impl Compiler<'_> {
     pub(super) fn module_refusal_fault(&mut self, file: &str, at: (u32, u32), named: &str, refusal: &ModuleRefusal) {
         let (message, hint) = refusal_text(named, refusal);
         self.fault(file, at, message).hint = Some(hint);
+        if fails_in_ansible(refusal) {
+            self.diagnostics.mark_in_ansible();
+        }
     }
 
     /// The directories of the fleet that may have modules for this task: those of the playbook and
@@ -166,6 +169,11 @@ fn written_options(node: &SpannedNode) -> Vec<(String, Value)> {
 /// Whether short names mean the same with or without this collection in `collections`.
 pub(super) fn is_usual_collection(name: &str) -> bool {
     ["ansible.builtin", "ansible.legacy", "ansible.posix"].contains(&name) || name.starts_with("community.")
+}
+
+/// Whether Ansible cannot run the module on a host with Linux either, with what is installed.
+pub(super) fn fails_in_ansible(refusal: &ModuleRefusal) -> bool {
+    matches!(refusal, ModuleRefusal::NotFound(_) | ModuleRefusal::NoCollection(_))
 }
 
 /// The error and the hint for a module that cannot run as Python.

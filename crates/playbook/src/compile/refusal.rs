@@ -1,6 +1,7 @@
 //! Replaces a task that cannot be compiled by a step that fails when the run reaches it. As in
 //! Ansible, such a task does no harm behind a condition that is false on the host.
 
+use super::diagnostics::{FaultKey, key_of};
 use super::{Compiler, Context};
 use crate::lang::yaml::SpannedNode;
 use crate::plan::{HostRules, OutcomeRules, Plan, PlanStep, REFUSED, Task};
@@ -11,6 +12,8 @@ use std::collections::BTreeSet;
 
 /// Beginning of the warning about a task that fails when a run reaches it.
 const REFUSAL_NOTE: &str = "this task fails if it is reached: ";
+/// Beginning of the warning about a task that fails when a run reaches it, and in Ansible too.
+const SHARED_NOTE: &str = "this task fails if it is reached, in Ansible too: ";
 /// Beginning of the warning about a task that no run with this inventory reaches.
 const UNREACHED_NOTE: &str = "this task could not be run, but no run with this inventory reaches it: ";
 /// Maximum number of faults in the message of a refused step.
@@ -107,7 +110,12 @@ impl Compiler<'_> {
 
     /// Separates the faults of the refused tasks: errors for those that every run of `plan`
     /// reaches, and warnings for the others.
-    pub(super) fn refusal_faults(refused: Vec<RefusedTask>, plan: &Plan) -> (Vec<Fault>, Vec<Fault>) {
+    /// `in_ansible` are the faults with which Ansible fails too.
+    pub(super) fn refusal_faults(
+        refused: Vec<RefusedTask>,
+        plan: &Plan,
+        in_ansible: &BTreeSet<FaultKey>,
+    ) -> (Vec<Fault>, Vec<Fault>) {
         if refused.is_empty() {
             return (Vec::new(), Vec::new());
         }
@@ -117,18 +125,18 @@ impl Compiler<'_> {
         let (mut certain, mut others) = (Vec::new(), Vec::new());
         for RefusedTask { id, choice, faults } in refused {
             let step = (id, choice);
-            let note = match found.possible.contains(&step) {
-                _ if reached.contains(&step) => {
-                    certain.extend(faults);
-                    continue;
-                }
-                true => REFUSAL_NOTE,
-                false => UNREACHED_NOTE,
-            };
-            others.extend(faults.into_iter().map(|fault| Fault {
-                warning: true,
-                message: format!("{note}{}", fault.message),
-                ..fault
+            if reached.contains(&step) {
+                certain.extend(faults);
+                continue;
+            }
+            let possible = found.possible.contains(&step);
+            others.extend(faults.into_iter().map(|fault| {
+                let note = match (possible, in_ansible.contains(&key_of(&fault))) {
+                    (true, true) => SHARED_NOTE,
+                    (true, false) => REFUSAL_NOTE,
+                    (false, _) => UNREACHED_NOTE,
+                };
+                Fault { warning: true, message: format!("{note}{}", fault.message), ..fault }
             }));
         }
         (certain, others)
@@ -139,8 +147,12 @@ impl Compiler<'_> {
 /// order.
 pub fn merge_refusal_notes(mut faults: Vec<Fault>) -> Vec<Fault> {
     let key = |fault: &Fault, message: &str| (fault.file.clone(), fault.line, fault.column, message.to_owned());
-    let reached = |fault: &Fault| match fault.message.strip_prefix(REFUSAL_NOTE) {
-        Some(message) => Some(key(fault, message)),
+    let told = |fault: &Fault| {
+        let message = [REFUSAL_NOTE, SHARED_NOTE].iter().find_map(|note| fault.message.strip_prefix(note));
+        message.map(str::to_owned)
+    };
+    let reached = |fault: &Fault| match told(fault) {
+        Some(message) => Some(key(fault, &message)),
         None => Some(key(fault, &fault.message)).filter(|_| !fault.warning),
     };
     let reached: BTreeSet<_> = faults.iter().filter_map(reached).collect();

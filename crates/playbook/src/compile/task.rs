@@ -381,6 +381,7 @@ impl Compiler<'_> {
                             old_include: false,
                         });
                         continue;
+            let in_ansible = refusal.as_ref().is_some_and(python_module::fails_in_ansible);
                     }
                     Err(refusal) => Some(refusal),
                 },
@@ -405,10 +406,11 @@ impl Compiler<'_> {
                     ModuleRefusal::NativeOnly => self.limit_fault(file, place, message),
                     _ => self.fault_hint(file, place, message, hint),
                 }
-                continue;
-            }
-            if module_specs::is_foreign(short) || short.contains('.') && !short.starts_with("with_") {
+            } else if module_specs::is_foreign(short) || short.contains('.') && !short.starts_with("with_") {
                 self.fault_hint(file, place, format!("module `{named}` is not part of the language"), HINT_ANSIBLE);
+            if in_ansible {
+                self.diagnostics.mark_in_ansible();
+            }
             } else if module_specs::has_word(module_specs::UNSUPPORTED_KEYWORDS, short) || short.starts_with("with_") {
                 self.fault_hint(file, place, format!("`{named}` is not part of the language"), HINT_ANSIBLE);
             } else {

@@ -148,7 +148,7 @@ fn a_notification_must_have_a_handler() {
     check_refused(
         &[(
             "site.yml",
-            "- hosts: all\n  tasks:\n    - debug: msg=x\n      notify: restrat\n  handlers:\n    - {name: restart, debug: }\n",
+            "- hosts: all\n  tasks:\n    - command: x\n      notify: restrat\n  handlers:\n    - {name: restart, debug: }\n",
         )],
         expect![[r#"
             site.yml:3:1: no handler is called `restrat`

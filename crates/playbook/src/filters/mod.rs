@@ -50,7 +50,7 @@ pub use python_plugins::{PLUGINS, PluginKind, PluginSet, PluginUse, PluginUses, 
 pub use regexes::replacement;
 pub use text::{capitalize, shell_quote};
 pub use time::MINUS;
-pub use vocabulary::{BUILTIN_TESTS, FUNCTIONS, FUNCTIONS_REFUSED, TESTS_REFUSED, check_names};
+pub use vocabulary::{BUILTIN_TESTS, FUNCTIONS, FUNCTIONS_REFUSED, TESTS_REFUSED, check_names, is_unknown_to_ansible};
 
 use crate::lang::python;
 use crate::vars::var_map;

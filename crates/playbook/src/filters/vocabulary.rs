@@ -53,6 +53,30 @@ pub const FUNCTIONS_REFUSED: &[(&str, &str)] = &[
 pub const TESTS_REFUSED: &[(&str, &str)] =
     &[("vaulted_file", "it reads a file of the controller"), ("escaped", "there is no automatic escaping")];
 
+/// Short names of filters that Ansible finds in Jinja2 or, by a redirect, in a collection, and that
+/// `all_filters` does not have.
+const ELSEWHERE: [&str; 12] = [
+    "comp_type5",
+    "gcp_kms_decrypt",
+    "gcp_kms_encrypt",
+    "hash_salt",
+    "k8s_config_resource_name",
+    "parse_cli",
+    "parse_cli_textfsm",
+    "parse_xml",
+    "pprint",
+    "random_mac",
+    "type5_pw",
+    "vlan_parser",
+];
+
+/// Whether Ansible does not know the filter or test either that an error of `check_names` with this
+/// text is about. It must have a short name, because only ansible-core knows what collections have.
+pub fn is_unknown_to_ansible(detail: &str) -> bool {
+    let name = detail.strip_prefix('`').and_then(|rest| rest.split('`').next());
+    name.is_some_and(|name| !name.contains('.') && !ELSEWHERE.contains(&name))
+}
+
 /// Checks that all filters, tests and methods in a template exist. The error names the first
 /// unknown one and suggests a similar name. `plugins` are those that the template may call.
 pub fn check_names(template: &str, plugins: &PluginUses) -> Result<(), Error> {

@@ -116,6 +116,12 @@ pub trait ModuleSource: std::fmt::Debug {
     fn find_plugin(&self, _request: &PluginRequest) -> Result<(), ModuleRefusal> {
         Err(ModuleRefusal::NativeOnly)
     }
+
+    /// Whether Ansible refuses the syntax of a template too. False: Ansible accepts it, or nobody
+    /// knows.
+    fn refuses_template(&self, _text: &str) -> bool {
+        false
+    }
 }
 
 impl Plan {
