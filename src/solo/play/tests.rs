@@ -85,6 +85,8 @@ fn remote_user_chooses_the_login_if_the_inventory_does_not() {
     assert_eq!(login_users(&[&*deploy, &deploy].concat(), "w1\nw2\n", None), owned(&["deploy", "deploy"]));
     let of_task = "- {hosts: w1, tasks: [{debug: {msg: a}, remote_user: me}]}\n";
     assert_eq!(login_users(of_task, "w1\n", Some("me")), owned(&["me"]));
+    let of_other = "- {hosts: w1, tasks: [{debug: {msg: a}, remote_user: other}]}\n";
+    assert_eq!(login_users(of_other, "w1\n", Some("me")), owned(&["me"]));
     let faults = login_users(&[&*deploy, &other].concat(), "w1\nw2\n", None).unwrap_err();
     assert!(faults.iter().all(|message| message.contains("`remote_user` must be the same in all plays")), "{faults:?}");
     assert!(!faults.is_empty());

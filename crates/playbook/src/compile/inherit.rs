@@ -1,11 +1,12 @@
 //! Keywords that plays, roles, blocks and tasks share. Each is applied as in Ansible or rejected by
 //! name.
 
+use super::context::InheritedKeywords;
 use super::python_module::is_usual_collection;
 use super::{Compiler, Context, HINT_ANSIBLE, module_specs, options};
 use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
-use crate::plan::Delegation;
+use crate::plan::{Delegation, TaskPrivileges};
 use crate::template::expr;
 use crate::vars::scope::with_trace;
 use crate::vars::var_map;
@@ -96,7 +97,8 @@ impl Compiler<'_> {
             }
             // `user` is not among these keywords, because in a task it is a module. `play.rs` reads
             // `user` of a play.
-            "remote_user" | "port" => self.login_setting(file, (at, word), value, context),
+            "remote_user" => self.login_user(file, at, value, context),
+            "port" => self.port(file, at, value, context),
             _ => {}
         }
     }
@@ -190,25 +192,61 @@ impl Compiler<'_> {
         }
     }
 
-    /// Checks `remote_user` and `port`. As in Ansible, a variable of the host has precedence.
-    /// Without it, only a user of all plays is possible, because a host has one login.
-    fn login_setting(&mut self, file: &str, (at, word): ((u32, u32), &str), value: &SpannedNode, context: &Context) {
-        let names: &[&str] =
-            if word == "port" { &["ansible_port", "ansible_ssh_port"] } else { &["ansible_user", "ansible_ssh_user"] };
-        let texts = self.known_texts(file, word, value, context);
-        let is_set = names.iter().any(|name| self.host.vars.get(*name).is_some_and(|value| !value.is_null()));
-        let user = self.options.remote_user.filter(|_| word == "remote_user");
-        if is_set || self.is_local() || user.is_some() && texts.first().map(|text| text.trim()) == user {
+    /// Reads `remote_user`. As in Ansible, a variable of the host has precedence. Only a run with a
+    /// controller has a login, in which another user can replace the login user.
+    fn login_user(&mut self, file: &str, at: (u32, u32), value: &SpannedNode, context: &mut Context) {
+        context.keywords.login_user = None;
+        if self.is_set_for_host(&["ansible_user", "ansible_ssh_user"]) || self.is_local() {
             return;
         }
-        let hint = format!("set `{}` in the inventory", names[0]);
-        let message = match word == "remote_user" && self.options.delegates {
-            true => {
-                "`remote_user` must be the same in all plays and tasks of a host, because a host has one login".into()
-            }
-            false => format!("`{word}` must be the same as in the inventory"),
+        let user = match self.known_late(value, context) {
+            Some(text) => text,
+            None => self.known_texts(file, "remote_user", value, context).pop().unwrap_or_default().trim().to_owned(),
         };
-        self.fault_hint(file, at, message, hint);
+        if user.is_empty() || self.options.remote_user == Some(user.as_str()) {
+            return;
+        }
+        if self.options.delegates {
+            context.keywords.login_user = Some(user);
+            return;
+        }
+        let message = "`remote_user` must be the same as in the inventory";
+        self.fault_hint(file, at, message, "set `ansible_user` in the inventory");
+    }
+
+    /// Checks `port`. As in Ansible, a variable of the host has precedence.
+    fn port(&mut self, file: &str, at: (u32, u32), value: &SpannedNode, context: &Context) {
+        self.known_texts(file, "port", value, context);
+        if !self.is_set_for_host(&["ansible_port", "ansible_ssh_port"]) && !self.is_local() {
+            let message = "`port` must be the same as in the inventory";
+            self.fault_hint(file, at, message, "set `ansible_port` in the inventory");
+        }
+    }
+
+    fn is_set_for_host(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| self.host.vars.get(*name).is_some_and(|value| !value.is_null()))
+    }
+
+    /// The privileges of a task with these keywords. A task of another login user runs as this
+    /// user, unless it has `become`, because the login of the run can become any user.
+    pub(super) fn privileges(&self, context: &Context) -> TaskPrivileges {
+        let InheritedKeywords { elevated, elevated_if, become_user, login_user, .. } = &context.keywords;
+        let usual = TaskPrivileges {
+            elevated: *elevated,
+            elevated_if: elevated_if.clone(),
+            become_user: become_user.clone().filter(|_| *elevated),
+        };
+        match (login_user, elevated_if) {
+            (None, _) => usual,
+            (Some(_), None) if *elevated => usual,
+            (Some(user), None) => TaskPrivileges { elevated: true, elevated_if: None, become_user: Some(user.clone()) },
+            (Some(user), Some(condition)) => {
+                let condition = expr::inner_expression(condition).unwrap_or("true");
+                let other = become_user.as_deref().unwrap_or("root");
+                let text = format!("{{% if ({condition}) | bool %}}{other}{{% else %}}{user}{{% endif %}}");
+                TaskPrivileges { elevated: true, elevated_if: None, become_user: Some(text) }
+            }
+        }
     }
 
     /// The text of a value with markup that only the node can evaluate. A name without a value may

@@ -61,6 +61,7 @@ impl Compiler<'_> {
         context.layers.play_vars.extend(self.layer(magic));
         let mut others = self.place_among_others(&keys);
         others.extend(self.settings_of_the_run());
+        others.extend(self.login_variables(&keys));
         let others = self.layer(others);
         self.parts.optional_layers.extend(&others);
         context.layers.play_vars.extend(&others);
@@ -68,6 +69,7 @@ impl Compiler<'_> {
             self.vars_files(file, files, &mut context);
         }
         self.inherit(file, node, &mut context);
+        self.refuse_other_login(file, node, &mut context);
         self.own_keys(file, node, &context);
         self.resolve_computed_lookups(&context, None, false);
         let from = self.diagnostics.faults.len();
@@ -122,7 +124,9 @@ impl Compiler<'_> {
                 }
                 "user" => {
                     let key = SpannedKey { text: "remote_user".into(), ..key.clone() };
-                    self.keyword(file, &key, value, &mut context.clone());
+                    let mut context = context.clone();
+                    self.keyword(file, &key, value, &mut context);
+                    self.refuse_other_login(file, node, &mut context);
                 }
                 "gather_facts" => {
                     self.known_bool(file, "gather_facts", value, context);
@@ -134,6 +138,29 @@ impl Compiler<'_> {
                 _ => {}
             }
         }
+    }
+
+    /// Refuses a play whose `remote_user` is not the login user of the host, because a host has one
+    /// login.
+    fn refuse_other_login(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
+        let key = |(key, _): &&(SpannedKey, SpannedNode)| matches!(key.text.as_str(), "remote_user" | "user");
+        let given = node.map().unwrap_or_default().iter().find(key);
+        if let (Some(_), Some((key, _))) = (context.keywords.login_user.take(), given) {
+            let message = "`remote_user` must be the same in all plays of a host, because a host has one login";
+            self.fault_hint(file, (key.line, key.column), message, "set `ansible_user` in the inventory");
+        }
+    }
+
+    /// The variables with the login user, which Ansible sets if the play or the inventory names it.
+    fn login_variables(&self, keys: &PlayKeys) -> Map<String, Value> {
+        let names = ["ansible_user", "ansible_ssh_user"];
+        let of_host = names.iter().find_map(|name| self.host.vars.get(*name)).filter(|user| !user.is_null());
+        let of_play = keys.remote_user.as_deref().or(self.options.remote_user);
+        let Some(user) = of_host.cloned().or_else(|| of_play.map(Value::from)) else {
+            return Map::new();
+        };
+        let missing = names.into_iter().filter(|name| !self.host.vars.contains_key(*name));
+        missing.map(|name| (name.to_owned(), user.clone())).collect()
     }
 
     /// Determines whether this host is the only one in the play, and whether it runs the `run_once`

@@ -6,9 +6,7 @@ use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::ModuleRefusal;
 use crate::plan::elevation;
-use crate::plan::{
-    Block, HostRules, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskModes, TaskPrivileges,
-};
+use crate::plan::{Block, HostRules, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskModes};
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::Value;
@@ -251,11 +249,7 @@ impl Compiler<'_> {
         let mut task = Task {
             module: call.name().to_owned(),
             environment: own.keywords.environment.clone(),
-            privileges: TaskPrivileges {
-                elevated: own.keywords.elevated,
-                elevated_if: own.keywords.elevated_if.clone(),
-                become_user: own.keywords.become_user.clone().filter(|_| own.keywords.elevated),
-            },
+            privileges: self.privileges(own),
             modes: TaskModes { check_mode: own.keywords.check_mode.clone(), diff: own.keywords.diff.clone() },
             hosts: HostRules {
                 delegation: self.task_delegation(own),
@@ -381,13 +375,13 @@ impl Compiler<'_> {
                             old_include: false,
                         });
                         continue;
-            let in_ansible = refusal.as_ref().is_some_and(python_module::fails_in_ansible);
                     }
                     Err(refusal) => Some(refusal),
                 },
                 _ => None,
             };
             faulty = true;
+            let in_ansible = refusal.as_ref().is_some_and(python_module::fails_in_ansible);
             let typo = || {
                 let modules = module_specs::MODULES.iter().map(|m| m.name);
                 let keys = module_specs::TASK_KEYS.iter().copied();
@@ -408,14 +402,14 @@ impl Compiler<'_> {
                 }
             } else if module_specs::is_foreign(short) || short.contains('.') && !short.starts_with("with_") {
                 self.fault_hint(file, place, format!("module `{named}` is not part of the language"), HINT_ANSIBLE);
-            if in_ansible {
-                self.diagnostics.mark_in_ansible();
-            }
             } else if module_specs::has_word(module_specs::UNSUPPORTED_KEYWORDS, short) || short.starts_with("with_") {
                 self.fault_hint(file, place, format!("`{named}` is not part of the language"), HINT_ANSIBLE);
             } else {
                 let hint = typo().unwrap_or_else(|| format!("if it is a module of Ansible, {HINT_ANSIBLE}"));
                 self.fault_hint(file, place, format!("unknown module or keyword `{named}`"), hint);
+            }
+            if in_ansible {
+                self.diagnostics.mark_in_ansible();
             }
         }
         if found.is_none() && !faulty {
