@@ -98,6 +98,11 @@ impl Compiler<'_> {
             }
             let looped = super::repeat::kind(word).is_some() && known.contains(&"loop");
             let own = word == call.key.text || all.contains(&word) || known.contains(&word) || looped;
+            if IGNORED.contains(&word) && call.spec.name.starts_with("import_") {
+                let message = format!("`{word}` does nothing on {}", call.spec.name);
+                self.warn(file, (key.line, key.column), message, hint);
+                continue;
+            }
             if !own && (super::module_specs::TASK_KEYS.contains(&word) || super::repeat::kind(word).is_some()) {
                 let fault =
                     self.fault(file, (key.line, key.column), format!("`{word}` does nothing on {}", call.spec.name));
@@ -286,7 +291,9 @@ impl Compiler<'_> {
             return *known;
         }
         let parsed = self.peek(path).map(|text| crate::lang::yaml::parse(path, &text));
-        let a_play = |item: &SpannedNode| item.get("hosts").is_some() || item.get("import_playbook").is_some();
+        let of_play =
+            |key: &SpannedKey| key.text == "hosts" || super::module_specs::short_name(&key.text) == "import_playbook";
+        let a_play = |item: &SpannedNode| item.map().is_some_and(|pairs| pairs.iter().any(|(key, _)| of_play(key)));
         let shape = match parsed {
             Some(Ok((node, _))) => {
                 let tasks = |items: &[SpannedNode]| !items.iter().any(|item| item.map().is_none() || a_play(item));
@@ -299,6 +306,9 @@ impl Compiler<'_> {
         shape
     }
 }
+
+/// Keywords of a task that Ansible ignores on an import.
+const IGNORED: [&str; 8] = ["async", "changed_when", "delay", "failed_when", "poll", "register", "retries", "until"];
 
 /// Keywords of an import that apply to the imported tasks.
 pub(super) const INHERITED: [&str; 16] = [

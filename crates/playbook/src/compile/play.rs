@@ -295,7 +295,8 @@ impl Compiler<'_> {
         let chain = &context.layers;
         let layer = |i: &u32| Some(Arc::new(var_map::VarMap::from_trusted(self.parts.layers.get(*i as usize)?)));
         let over = chain.play_vars.iter().chain(&chain.role_vars).chain(&chain.vars).chain(&chain.role_params);
-        let mut layers: Vec<_> = chain.defaults.iter().filter_map(layer).collect();
+        let defaults = self.current_play.defaults.iter().chain(&chain.defaults);
+        let mut layers: Vec<_> = defaults.filter_map(layer).collect();
         layers.push(self.inventory.clone());
         layers.extend(over.filter_map(layer));
         layers.push(Arc::new(var_map::VarMap::from_trusted(&self.options.extra_vars)));
@@ -310,8 +311,8 @@ impl Compiler<'_> {
     /// playbook has the same structure for all hosts.
     pub(super) fn early_scope(&self, context: &Context) -> ExprScope {
         let chain = &context.layers;
-        let layers = chain.play_vars.iter().chain(&chain.role_vars).chain(&chain.vars).chain(&chain.role_params);
-        let mut layers: Vec<_> = layers
+        let over = chain.play_vars.iter().chain(&chain.role_vars).chain(&chain.vars).chain(&chain.role_params);
+        let mut layers: Vec<_> = (chain.defaults.iter().chain(over))
             .filter_map(|i| self.parts.layers.get(*i as usize))
             .map(|l| Arc::new(var_map::VarMap::from_trusted(l)))
             .collect();
