@@ -4,6 +4,7 @@ use super::{Compiler, Context, lookup, wildcard};
 use crate::plan::{Asset, Blob, RepeatKind, Task};
 use crate::template::{dialect, expr, lint, tera_text};
 use crate::vars::var_map;
+use crate::vars::variable_scope::OMIT;
 use remoor_model::{FileSet, Sha256};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -201,6 +202,7 @@ impl Compiler<'_> {
             );
             return;
         }
+        let options = if task.module == "template" { self.known_delimiters(own, at, task) } else { Map::new() };
         let preserved = task.args.get("mode").and_then(Value::as_str) == Some("preserve");
         let keeps_encrypted = says("decrypt") == Some(false);
         for (name, path) in found {
@@ -220,10 +222,27 @@ impl Compiler<'_> {
                 task.files.assets.insert(path.clone(), asset.clone());
             }
             if task.module == "template" {
-                self.template((&path, false), &dirs, (&own.file, at), &task.args, &mut task.files.parts);
+                self.template((&path, false), &dirs, (&own.file, at), &options, &mut task.files.parts);
             }
             task.files.assets.insert(name, asset);
         }
+    }
+
+    /// The delimiters that a `template` task sets for its file.
+    fn known_delimiters(&mut self, own: &Context, at: (u32, u32), task: &Task) -> Map<String, Value> {
+        let mut out = Map::new();
+        for name in dialect::delimiter_options() {
+            let Some(value) = task.args.get(name) else { continue };
+            match expr::render_json(&self.known_scope(own), value) {
+                Ok(value) if value == OMIT => {}
+                Ok(value) => drop(out.insert(name.to_owned(), value)),
+                Err(e) => {
+                    let message = format!("`{name}` must be known before the run: {}", expr::explain(&e));
+                    self.fault(&own.file, at, message);
+                }
+            }
+        }
+        out
     }
 
     /// Finds the files below the directory that `src` names. Each key is the path of a file,
@@ -284,21 +303,21 @@ impl Compiler<'_> {
         parts: &mut BTreeMap<String, Asset>,
     ) {
         let content = self.content(path).unwrap_or_default().into_owned();
-        let Ok(text) = String::from_utf8(content) else {
+        let Ok(content) = String::from_utf8(content) else {
             self.fault(path, (0, 0), "a template must be UTF-8");
             return;
         };
         if path.ends_with(".tera") {
             self.check_once(path, |compiler| {
-                if let Err((line, column, message)) = tera_text::check(&text) {
-                    let hint = tera_text::named_arguments(&text, line, column);
+                if let Err((line, column, message)) = tera_text::check(&content) {
+                    let hint = tera_text::named_arguments(&content, line, column);
                     let fault = compiler.fault(path, (line, column), message);
                     fault.hint = fault.hint.take().or(hint);
                 }
             });
             return;
         }
-        let dialect = match dialect::read(&text, options, is_part) {
+        let dialect = match dialect::read(&content, options, is_part) {
             Ok(dialect) => dialect,
             Err(message) => {
                 self.fault(path, (1, 1), message);
@@ -306,9 +325,12 @@ impl Compiler<'_> {
             }
         };
         let text = &*dialect.text;
-        self.check_once(path, |compiler| {
+        // Another task may read the same file with other delimiters.
+        let key = if text == content { path.to_owned() } else { format!("{path}\n{text}") };
+        self.check_once(&key, |compiler| {
             if let Err(e) = compiler.check_template(text) {
                 compiler.template_fault(path, expr::place_of(&e, text, &compiler.parts.plugin_uses), &e);
+                compiler.ask_about_syntax(&e, text);
             }
             compiler.check_fixed_lookups(path, (0, 0), text);
         });
@@ -330,7 +352,6 @@ impl Compiler<'_> {
                     self.fault(path, (0, 0), format!("it includes `{name}`, which is not in the fleet directory"));
                 }
             }
-                compiler.ask_about_syntax(&e, text);
         }
     }
 }

@@ -27,6 +27,11 @@ pub struct Dialect<'t> {
     pub options: Map<String, Value>,
 }
 
+/// The names of the options for delimiters.
+pub fn delimiter_options() -> impl Iterator<Item = &'static str> {
+    DELIMITERS.into_iter().map(|(name, _)| name)
+}
+
 /// Reads the header of a template whose task has these options, and gives the template the usual
 /// delimiters. `is_part` is true for an included template, which has no header of its own.
 pub fn read<'t>(text: &'t str, options: &Map<String, Value>, is_part: bool) -> Result<Dialect<'t>, String> {
