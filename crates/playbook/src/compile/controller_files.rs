@@ -4,9 +4,10 @@
 use super::{Compiler, Context, assets};
 use crate::plan::Task;
 use crate::template::expr;
-use crate::vars::scope::with_trace;
-use crate::vars::var_map;
+use crate::vars::scope::{ExprScope, with_trace};
+use crate::vars::var_map::{self, VarMap};
 use crate::vars::variable_scope;
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -14,6 +15,23 @@ use std::fmt;
 const MODULES: [&str; 4] = ["copy", "template", "unarchive", "uri"];
 /// Maximum number of such files of one task.
 const NAMES_MAX: usize = 500;
+/// The values of the fact `architecture` for which names are computed. A fact of the node can
+/// select only among the names that these values give.
+const ARCHITECTURES: [&str; 13] = [
+    "aarch64",
+    "armv5tel",
+    "armv6l",
+    "armv7l",
+    "armv8l",
+    "i386",
+    "i686",
+    "loongarch64",
+    "ppc64",
+    "ppc64le",
+    "riscv64",
+    "s390x",
+    "x86_64",
+];
 
 /// The files of the machine that starts a run.
 pub trait ControllerFiles: fmt::Debug {
@@ -25,7 +43,8 @@ pub trait ControllerFiles: fmt::Debug {
 
 impl Compiler<'_> {
     /// The names that `src` of a task means, each of a file that the controller can send during the
-    /// run. Empty: the controller cannot send each of them, or only the node knows the names.
+    /// run. If a name contains the architecture of the node, all names that it may be. Empty: the
+    /// controller cannot send each of them, or only the node knows the names.
     pub(super) fn names_on_controller(&self, own: &Context, src: &str, task: &Task) -> BTreeSet<String> {
         // A name in the playbook itself that no file has is most likely a mistake.
         let in_role = || own.role.as_ref().is_some_and(|role| src.starts_with(&format!("{}/", role.dir)));
@@ -43,11 +62,31 @@ impl Compiler<'_> {
             }
             Some(_) => return BTreeSet::new(),
         };
-        let name = |scope| {
-            let (name, trace) = with_trace(|| expr::render_text(scope, src));
-            let name = name.ok().filter(|name| !trace.unknown && !name.is_empty())?;
-            files.may_exist(&own.file, assets::subdir(&task.module), &name).then_some(name)
+        let names = |scope| {
+            let mut names = names_of(scope, src);
+            names.retain(|name| files.may_exist(&own.file, assets::subdir(&task.module), name));
+            (!names.is_empty()).then_some(names)
         };
-        scopes.iter().map(name).collect::<Option<_>>().unwrap_or_default()
+        let all: Option<Vec<Vec<String>>> = scopes.iter().map(names).collect();
+        all.unwrap_or_default().into_iter().flatten().collect()
     }
+}
+
+/// The names that a text may result in. Empty: only the node knows them.
+fn names_of(scope: &ExprScope, src: &str) -> Vec<String> {
+    let render = |scope: &ExprScope| {
+        let (name, trace) = with_trace(|| expr::render_text(scope, src));
+        (name.ok().filter(|name| !trace.unknown && !name.is_empty()), trace)
+    };
+    let (name, trace) = render(scope);
+    let facts = ["ansible_architecture", "ansible_facts"];
+    if !trace.missed.iter().any(|name| facts.contains(&name.as_str())) {
+        return name.into_iter().collect();
+    }
+    let of_node = |architecture: &&str| {
+        let known = json!({facts[0]: architecture, facts[1]: {"architecture": architecture}});
+        let layer = VarMap::from_untrusted(known.as_object()?);
+        render(&scope.with_layer(layer)).0
+    };
+    ARCHITECTURES.iter().filter_map(of_node).collect()
 }
