@@ -136,6 +136,9 @@ pub fn words_of(plan: &Plan) -> (BTreeSet<String>, bool) {
     if words.contains("inventory_hostnames") {
         words.insert("groups".to_owned());
     }
+    if words.contains("password_hash") {
+        words.insert("inventory_hostname".to_owned());
+    }
     for layer in plan.layers.iter().chain([&plan.extra, &plan.vars]) {
         layer
             .iter()

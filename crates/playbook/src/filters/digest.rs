@@ -28,7 +28,7 @@ pub const FILTERS: &[Filter] = &[
         "password_hash",
         &["hashtype", "salt", "salt_size", "rounds", "ident"],
         password_hash,
-        "sha512 and sha256 only, and a salt is required: a random salt would change the account in each run",
+        "sha512 and sha256 only; without a salt, the salt is computed from `inventory_hostname`, because a random salt would change the account in each run",
     ),
     filter("to_uuid", &["namespace"], to_uuid),
 ];
@@ -50,7 +50,19 @@ fn hash(kind: &str, bytes: &[u8]) -> Option<String> {
 const ROUNDS: (u32, u32) = (656_000, 535_000);
 const ROUNDS_MAX: i64 = 1_000_000;
 
-fn password_hash(_: &mut State, v: Value, a: Args) -> FilterResult {
+/// Length of a computed salt. Each digit has six bits.
+const SALT_LENGTH: usize = 16;
+
+/// A salt that is the same in each run on a host, so that a second run changes nothing, and another
+/// one on each host. The password is no part of it, because a salt can be read.
+fn salt_of_host(state: &State) -> Result<String, Error> {
+    let host = state.lookup("inventory_hostname").filter(|host| !host.is_undefined());
+    let host = host.ok_or_else(|| failure("password_hash: a salt is required where no host is known"))?;
+    let bytes = Sha256::digest(format!("salt of passwords: {}", python::text(&host)?).as_bytes());
+    Ok(bytes.iter().take(SALT_LENGTH).map(|byte| char::from(DIGITS[usize::from(byte & 63)])).collect())
+}
+
+fn password_hash(state: &mut State, v: Value, a: Args) -> FilterResult {
     let password = python::text(&v)?;
     let kind = a.text("hashtype")?.unwrap_or_else(|| "sha512".into());
     let long = match kind.as_str() {
@@ -63,10 +75,9 @@ fn password_hash(_: &mut State, v: Value, a: Args) -> FilterResult {
     if a.get("ident").is_some_and(|i| !i.is_none()) || a.get("salt_size").is_some_and(|s| !s.is_none()) {
         return Err(failure("password_hash: `ident` and `salt_size` are not supported"));
     }
-    let Some(salt) = a.text("salt")? else {
-        return Err(failure(
-            "password_hash: a salt is required, because a random salt would change the account in each run; write password_hash('sha512', 'some.salt')",
-        ));
+    let salt = match a.text("salt")? {
+        Some(salt) => salt,
+        None => salt_of_host(state)?,
     };
     let rounds = match a.number("rounds")? {
         None => None,
@@ -94,10 +105,12 @@ pub fn crypt_password(long: bool, password: &str, salt: &str, rounds: Option<u32
     Ok(format!("${id}${shown}{salt}${hashed}"))
 }
 
+/// The digits of crypt(3).
+const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
 /// Encodes a hash as crypt(3) does: the bytes in the order of crypt, six bits a digit, lowest bits
 /// first.
 fn crypt64(bytes: &[u8], step: usize) -> String {
-    const DIGITS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut out = String::new();
     let mut put = |word: u32, count: usize| {
         for i in 0..count {
