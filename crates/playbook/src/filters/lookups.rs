@@ -5,7 +5,7 @@ use super::asked_lookups::{self, LookupCall};
 use super::{FilterResult, failure, file_lookups, list, lists, undefined_error};
 use crate::lang::python;
 use crate::template::expr;
-use crate::vars::scope::on_the_node;
+use crate::vars::scope::{on_the_node, with_trace};
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Environment, Error, State, Value};
 use regex::Regex;
@@ -87,8 +87,12 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> FilterResult
     let name = python::text(name)?;
     let name = short_name(&name);
     let as_list = wanted.unwrap_or(as_list);
-    let found = match find(state, name, terms, k) {
-        Err(_) if lenient => return Ok(if as_list { Vec::<Value>::new().into() } else { Value::from(()) }),
+    // `errors` is about the lookup, not about arguments whose values only a run knows.
+    let (found, trace) = with_trace(|| find(state, name, terms, k));
+    let found = match found {
+        Err(_) if lenient && !trace.unknown => {
+            return Ok(if as_list { Vec::<Value>::new().into() } else { Value::from(()) });
+        }
         found => found?,
     };
     k.assert_all_used()?;

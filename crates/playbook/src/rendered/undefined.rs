@@ -28,6 +28,8 @@ impl<'p> Walk<'p> {
     /// Called after a task: marks the variables that it set as unknown, and reviews the conditions
     /// on its result.
     pub(super) fn review_after_task(&mut self, play: &'p Play, task: &'p Task) {
+        // What the task sets for the other host is seen at once in `hostvars`.
+        self.frame.others_change |= task.hosts.delegation.as_ref().is_some_and(|delegation| delegation.facts);
         task.register.iter().for_each(|name| self.frame.forget(name));
         set_by(task).iter().for_each(|name| self.frame.forget(name));
         if self.review.is_none() {

@@ -4,6 +4,7 @@
 //! set variables and registered results are added. As in Ansible, variables of plays, roles and
 //! tasks are not included.
 
+use crate::lang::hosts::LOCAL;
 use crate::vars::scope::{ExprScope, ask_a_run, unknown_now};
 use crate::vars::var_map::{Var, VarMap};
 use minijinja::Value;
@@ -36,7 +37,10 @@ impl Object for HostVarsObject {
         let inventory = match self.all.get(name) {
             Some(Var::Map(inventory)) => inventory.clone(),
             // A task with `delegate_facts` may name a host that the inventory does not contain.
-            _ => Arc::new(set.map(|_| VarMap::default())?),
+            _ => {
+                let others_change = self.scope.host_layers().is_some_and(|own| own.others_change);
+                (set.is_some() || others_change && LOCAL.contains(&name)).then(Arc::default)?
+            }
         };
         let own = self.scope.host_layers().filter(|own| own.name == name);
         let unknown = own.map(|_| self.scope.unknown_names().clone()).unwrap_or_default();
