@@ -64,6 +64,7 @@ impl Compiler<'_> {
             return options.values;
         }
         self.check_option_names(file, spec, &mut options);
+        self.read_list_as_path(file, spec, &mut options);
         self.check_option_values(file, spec, &options);
         if spec.name == "lineinfile" {
             self.patterns(file, &options);
@@ -137,12 +138,34 @@ impl Compiler<'_> {
             let near = did_you_mean(&name, spec.options.iter().copied());
             let hint = near.unwrap_or_else(|| format!("known are {}; else {HINT_ANSIBLE}", spec.options.join(", ")));
             self.fault_hint(file, options.place(&name), format!("unknown option `{name}` of {}", spec.name), hint);
-        }
             self.diagnostics.mark_in_ansible();
+        }
         for group in spec.required {
             if !group.iter().any(|name| options.values.get(*name).is_some_and(|value| !value.is_null())) {
                 self.fault(file, options.at, format!("{} needs `{}`", spec.name, group.join("` or `")));
             }
+        }
+    }
+
+    /// Reads a list as the path of a file that should be absent. Ansible converts the list to one
+    /// text, which names no file, so that the task does nothing. Other tasks with such a path are
+    /// refused, because they would make a file of this name.
+    fn read_list_as_path(&mut self, file: &str, spec: &module_specs::ModuleSpec, options: &mut TaskOptions) {
+        if spec.name != "file" || options.values.get("state").and_then(Value::as_str) != Some("absent") {
+            return;
+        }
+        for name in ["path", "dest", "name"] {
+            let Some(Value::Array(items)) = options.values.get(name) else { continue };
+            let items: Vec<String> =
+                items.iter().map(|item| format!("'{}'", item.as_str().unwrap_or_default())).collect();
+            let text = format!("[{}]", items.join(", "));
+            if items.is_empty() || var_map::has_markup(&text) || text.contains("..") {
+                continue;
+            }
+            let message = format!("a list is no list of paths here: Ansible removes only a file with the name {text}");
+            self.warn(file, options.place(name), message, "use a loop");
+            // Ansible's modules run in the home directory of the login user.
+            options.values.insert(name.to_owned(), json!(format!("~/{text}")));
         }
     }
 

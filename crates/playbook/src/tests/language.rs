@@ -4,6 +4,8 @@
 
 use crate::tests::{Ran, go, options, plan};
 use crate::*;
+use remoor_model::FileSet;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tempfile::TempDir;
@@ -385,4 +387,94 @@ fn files_of_the_set_are_looped_over() {
     let known = predict_files(&plan, &serde_json::Map::new());
     let name = |path: &Path| path.display().to_string();
     assert_eq!(known[&name(&dir.path().join("first"))].content, b"none");
+}
+
+fn compiled(text: &str, vars: serde_json::Value, options: &CompileOptions) -> Plan {
+    let vars = vars.as_object().unwrap().clone();
+    let host = HostContext { name: "w1".into(), vars, ..HostContext::default() };
+    let files = FileSet([("site.yml".to_owned(), text.as_bytes().to_vec())].into());
+    compile(&files, "site.yml", &host, options).unwrap().plan
+}
+
+/// Verified with ansible-core 2.19.
+#[test]
+fn the_login_user_is_a_variable_under_both_names() {
+    let dir = TempDir::new().unwrap();
+    for (vars, keyword, user, want) in [
+        (json!({"ansible_user": "a"}), "", None, "a a"),
+        (json!({"ansible_ssh_user": "a"}), "", None, "a a"),
+        (json!({}), "remote_user: a, ", Some("a"), "a a"),
+        (json!({"ansible_ssh_user": "b"}), "remote_user: a, ", None, "b b"),
+        (json!({}), "", Some("c"), "c c"),
+        (json!({}), "", None, "none none"),
+    ] {
+        let that = format!("'{want}' == ansible_user | default('none') ~ ' ' ~ ansible_ssh_user | default('none')");
+        let text = format!("- {{hosts: all, {keyword}tasks: [{{assert: {{that: \"{that}\"}}}}]}}\n");
+        let choice = CompileOptions { delegates: true, remote_user: user, ..CompileOptions::default() };
+        let ran = go(&compiled(&text, vars.clone(), &choice), &options(dir.path()));
+        assert_eq!(ran.end.failure, None, "{vars} {keyword}");
+    }
+}
+
+#[test]
+fn a_task_of_another_login_user_runs_as_this_user() {
+    let text = "
+- hosts: all
+  tasks:
+    - {debug: , remote_user: me}
+    - {debug: , remote_user: other}
+    - {debug: , remote_user: other, become: true}
+    - {debug: , become_user: x, remote_user: other, become: true}
+    - {debug: , remote_user: '{{ r.x }}'}
+    - {debug: , become: '{{ r.y }}', remote_user: other, become_user: x}
+    - {block: [{debug: }, {debug: , remote_user: me}], remote_user: other}
+";
+    let choice = CompileOptions { delegates: true, remote_user: Some("me"), ..CompileOptions::default() };
+    let mut found = Vec::new();
+    compiled(text, json!({}), &choice).each_task(&mut |task| {
+        let own = &task.privileges;
+        assert_eq!(own.elevated_if, None);
+        found.push((own.elevated, own.become_user.clone()));
+    });
+    let text = |user: &str| Some(user.to_owned());
+    let want = [
+        (false, None),
+        (true, text("other")),
+        (true, None),
+        (true, text("x")),
+        (true, text("{{ r.x }}")),
+        (true, text("{% if (r.y) | bool %}x{% else %}other{% endif %}")),
+        (true, text("other")),
+        (false, None),
+    ];
+    assert_eq!(found, want);
+}
+
+#[test]
+fn a_password_without_a_salt_has_the_same_hash_in_each_run_of_a_host() {
+    let dir = TempDir::new().unwrap();
+    let hash = |host: &str| {
+        let path = dir.path().join(host);
+        let text = "- {hosts: all, tasks: [{copy: {content: \"{{ 'x' | password_hash('sha256', rounds=1000) }}\", dest: '{{ f }}'}}]}\n";
+        let vars = json!({"f": path.display().to_string(), "inventory_hostname": host});
+        let ran = go(&compiled(text, vars, &CompileOptions::default()), &options(dir.path()));
+        assert_eq!(ran.end.failure, None);
+        std::fs::read_to_string(path).unwrap()
+    };
+    let first = hash("w1");
+    assert!(first.starts_with("$5$rounds=1000$") && first.split('$').nth(3).is_some_and(|salt| salt.len() == 16));
+    assert_eq!(hash("w1"), first);
+    assert_ne!(hash("w2"), first);
+}
+
+/// Verified with ansible-core 2.19.
+#[test]
+fn an_import_ignores_keywords_of_a_single_task() {
+    let site = "
+- hosts: all
+  tasks:
+    - {import_tasks: a.yml, register: r, async: 60, poll: 0, until: false, retries: 3, failed_when: true, changed_when: true}
+    - {name: unset, debug: , when: r is not defined}
+";
+    assert_eq!(order(&run_files(&[("site.yml", site), ("a.yml", "- {name: part, debug: }\n")])), ["part", "unset"]);
 }

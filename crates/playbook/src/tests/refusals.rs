@@ -131,3 +131,108 @@ fn a_refused_task_fails_by_name_when_it_is_reached() {
     )]);
     assert!(order(&early).is_empty() && early.end.failure.unwrap().message.contains("pacman"));
 }
+
+#[test]
+fn it_is_told_that_ansible_refuses_a_task_too() {
+    for (task, in_ansible) in [
+        ("command: 'true', notify: nobody", true),
+        ("debug: {msg: '{{ 1 | nope }}'}", true),
+        ("debug: {msg: '{{ 1 is nope }}'}", true),
+        ("copy: {nonsense: 1, content: x, dest: /x}", true),
+        // Ansible may find these filters in a collection.
+        ("debug: {msg: '{{ 1 | random_mac }}'}", false),
+        ("debug: {msg: '{{ 1 | community.general.nope }}'}", false),
+        ("copy: {attributes: +i, content: x, dest: /x}", false),
+        ("pacman: {name: x}", false),
+    ] {
+        let told = faults(&format!("  - {{{task}, when: ansible_hostname == 'x'}}\n")).unwrap();
+        let note = if in_ansible {
+            "this task fails if it is reached, in Ansible too: "
+        } else {
+            "this task fails if it is reached: "
+        };
+        assert!(!told.is_empty() && told.iter().all(|text| text.starts_with(note)), "{task}: {told:?}");
+    }
+}
+
+/// Verified with ansible-core 2.19: these tasks report no change, so nothing searches the handler.
+#[test]
+fn a_task_that_never_changes_anything_may_notify_no_handler() {
+    for task in ["systemd: {daemon_reload: true}", "debug: {msg: x}", "stat: {path: /}"] {
+        assert_eq!(faults(&format!("  - {{{task}, notify: nobody}}\n")), Ok(Vec::new()), "{task}");
+    }
+    for task in ["systemd: {daemon_reload: true, name: x}", "debug: {msg: x}, changed_when: true"] {
+        let told = faults(&format!("  - {{{task}, notify: nobody}}\n"));
+        assert!(told.is_err_and(|all| all[0].contains("no handler is called `nobody`")), "{task}");
+    }
+}
+
+#[test]
+fn errors_of_a_lookup_do_not_hide_that_only_a_run_knows_its_argument() {
+    let tasks = "
+    - set_fact: {a: \"{{ query('first_found', names, errors='ignore') }}\"}
+      vars: {names: ['{{ ansible_distribution }}.yml']}
+    - {pacman: {name: x}, when: a == []}
+";
+    assert!(faults(tasks).is_ok_and(|notes| !notes.is_empty()));
+}
+
+#[test]
+fn an_import_may_be_named_by_the_defaults_of_its_role() {
+    let files = [
+        ("site.yml", "- {hosts: all, roles: [r]}\n"),
+        ("roles/r/defaults/main.yml", "kind: first\n"),
+        ("roles/r/tasks/main.yml", "- import_tasks: '{{ kind }}/part.yml'\n- import_role: {name: '{{ kind }}'}\n"),
+        ("roles/r/tasks/first/part.yml", "- {name: part, debug: }\n"),
+        ("roles/first/tasks/main.yml", "- {name: role, debug: }\n"),
+    ];
+    assert_eq!(order(&run_files(&files)), ["part", "role"]);
+}
+
+#[test]
+fn delimiters_may_be_variables() {
+    let site = "
+- hosts: all
+  tasks:
+    - template:
+        {src: t.j2, dest: '{{ dir }}/t', variable_start_string: '{{ begin }}', variable_end_string: '>>', block_start_string: '<%', block_end_string: '%>'}
+      vars: {begin: '<<'}
+";
+    let dir = tempfile::TempDir::new().unwrap();
+    let text = "<% if true %>{{ $x }} << dir | length > 0 >><% endif %> {% x %}\n";
+    let ran = go(&plan(dir.path(), &[("site.yml", site), ("t.j2", text)]), &options(dir.path()));
+    assert_eq!(ran.end.failure, None);
+    assert_eq!(std::fs::read_to_string(dir.path().join("t")).unwrap(), "{{ $x }} True {% x %}\n");
+}
+
+/// Verified with ansible-core 2.19, which converts the list to a text.
+#[test]
+fn a_list_as_the_path_of_an_absent_file_removes_nothing() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let site = |state: &str| {
+        format!("- hosts: all\n  tasks:\n    - file: {{path: ['{}/a', /b/*], state: {state}}}\n", dir.path().display())
+    };
+    std::fs::write(dir.path().join("a"), "").unwrap();
+    let ran = go(&plan(dir.path(), &[("site.yml", &site("absent"))]), &options(dir.path()));
+    assert_eq!((ran.end.failure, dir.path().join("a").exists()), (None, true));
+    let refused = faults("    - file: {path: [/a, /b], state: directory}\n");
+    assert!(refused.is_err_and(|all| all[0].contains("`path` of file takes a text, found a list")));
+}
+
+/// Verified with ansible-core 2.19.
+#[test]
+fn facts_of_the_controller_are_seen_in_hostvars_after_they_were_gathered() {
+    for (delegated, undefined) in [("delegate_to: localhost, delegate_facts: true", false), ("when: true", true)] {
+        let text = format!(
+            "- hosts: all\n  tasks:\n    - {{setup: , {delegated}}}\n    - {{debug: {{msg: \"{{{{ hostvars['localhost'].ansible_system }}}}\"}}}}\n"
+        );
+        let files = FileSet([("site.yml".to_owned(), text.into_bytes())].into());
+        let vars = serde_json::json!({"hostvars": {"w1": {}}, "groups": {"all": ["w1"]}});
+        let host =
+            HostContext { name: "w1".into(), vars: vars.as_object().cloned().unwrap(), ..HostContext::default() };
+        let choice = CompileOptions { delegates: true, ..CompileOptions::default() };
+        let compiled = compile(&files, "site.yml", &host, &choice).unwrap();
+        let (_, found) = review(&compiled.plan, &serde_json::Map::new(), &files, &[]);
+        assert_eq!(found.iter().any(|fault| !fault.warning), undefined, "{delegated}: {found:?}");
+    }
+}
