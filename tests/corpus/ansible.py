@@ -13,6 +13,11 @@ the inventory, and files. Without them a run of Ansible fails too, but only a ru
 evaluates no template. The file may not hide a fault of remoor, so it has no variable that Ansible
 would not evaluate. A role of a collection finds its collection below `collections`.
 
+A task that Ansible cannot run either, once it reaches it, does not count against an entry: the
+warning says `in Ansible too`. The number of such entries is printed. An entry whose run fails in
+Ansible for certain, on every host, has the message of Ansible as `fails` in `inventories.yml`. It
+is counted separately, and only if remoor refuses it too.
+
 The content stays outside of this repository: `--source` names a directory that contains a checkout
 `OWNER+NAME` of each repository. Repositories that are missing are cloned into it. The script needs
 PyYAML, which Ansible needs too.
@@ -32,8 +37,10 @@ import yaml
 HERE = pathlib.Path(__file__).resolve().parent
 # A lint that takes longer counts as refused, a syntax check as not accepted by Ansible.
 SECONDS_MAX = 300
-# The beginning of the warning about a task that a run might reach and that remoor cannot run.
-LATE = "this task fails if it is reached"
+# The beginning of the warning about a task that a run might reach and that remoor cannot run; and
+# of the warning about a task that Ansible cannot run either.
+LATE = "this task fails if it is reached: "
+LATE_IN_BOTH = "this task fails if it is reached, in Ansible too: "
 # Keys of a play or a block that contain tasks.
 SECTIONS = ["tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always"]
 # The part of a path that names a file of a role; and a line of a result: file, line, and text.
@@ -116,12 +123,15 @@ def place_supplied(supplied, checkout, into):
     for path, origin in supplied.get("from_checkout", {}).items():
         (into / path).parent.mkdir(parents=True, exist_ok=True)
         (copy_tree if (checkout / origin).is_dir() else shutil.copy)(checkout / origin, into / path)
+    for path, (repository, origin) in supplied.get("from_repository", {}).items():
+        copy_tree(clone(repository, checkout.parent) / origin, into / path)
     for path, text in supplied.get("files", {}).items():
         (into / path).parent.mkdir(parents=True, exist_ok=True)
         (into / path).write_text(text)
-    if supplied.get("groups"):
-        groups = {group: {"hosts": {"host1": None}} for group in supplied["groups"]}
-        (into / "hosts").write_text(yaml.safe_dump({"all": {"children": groups}}))
+    if supplied.get("groups") or supplied.get("hosts"):
+        groups = {group: {"hosts": {"host1": None}} for group in supplied.get("groups", [])}
+        hosts = {"host1": None, **supplied.get("hosts", {})}
+        (into / "hosts").write_text(yaml.safe_dump({"all": {"hosts": hosts, "children": groups}}))
     if supplied.get("variables"):
         (into / "host_vars").mkdir(exist_ok=True)
         (into / "host_vars" / "host1.yml").write_text(yaml.safe_dump(supplied["variables"]))
@@ -189,6 +199,8 @@ def measure(arguments, entry):
         return name, "not accepted by Ansible", [text.strip()[-300:]], (0, 0)
     code, text = run([arguments.remoor, "lint", "."], directory)
     state = "refused" if code != 0 else "accepted in part" if LATE in text else "accepted whole"
+    if state == "refused" and "fails" in supplied:
+        return name, "fails in Ansible too", [supplied["fails"], *text.splitlines()], (0, 0)
     return name, state, text.splitlines(), count_tasks(directory, roles, text.splitlines())
 
 
@@ -217,15 +229,23 @@ def main():
         parser.error(f"{arguments.inventories} has entries that the list lacks: {sorted(unknown)}")
     entries = [entry for entry in entries if re.search(arguments.only, " ".join(entry))]
     # Several entries share a repository, so all are cloned before the entries run side by side.
-    for repository in sorted({entry[0] for entry in entries}):
+    more = [arguments.supplied.get(f"{entry[0]} {entry[2]}", {}) for entry in entries]
+    more = {name for one in more for name, _ in one.get("from_repository", {}).values()}
+    for repository in sorted({entry[0] for entry in entries} | more):
         clone(repository, arguments.source)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         results = list(pool.map(lambda entry: measure(arguments, entry), entries))
     states = collections.Counter(state for _, state, _, _ in results)
-    asked = max(len(results) - states["not accepted by Ansible"], 1)
+    excluded = states["not accepted by Ansible"] + states["fails in Ansible too"]
+    asked = max(len(results) - excluded, 1)
     print(dict(states))
     for state in ["accepted whole", "accepted in part"]:
         print(f"{state}: {100 * states[state] / asked:.1f} % of {asked}")
+    both = sum(any(LATE_IN_BOTH in line for line in lines) for _, _, lines, _ in results)
+    print(f"entries with tasks that Ansible cannot run either: {both}")
+    for name, state, lines, _ in results:
+        if state == "fails in Ansible too":
+            print(f"fails in Ansible too: {name}: {lines[0]}")
     accepted, total = (sum(counts) for counts in zip(*(tasks for _, _, _, tasks in results)))
     print(f"tasks: {accepted} of {total} accepted, {100 * accepted / max(total, 1):.2f} %")
     faults = collections.Counter()
