@@ -29,6 +29,9 @@ pub(super) struct Context {
     pub role: Option<Role>,
     pub layers: LayerChain,
     pub keywords: InheritedKeywords,
+    /// The value of `remote_user`, if it is not the login user of the host. A task without `become`
+    /// then runs as this user.
+    pub login_user: Option<String>,
     /// Directories of the roles that depend on the current role.
     pub needing: Vec<String>,
     /// Task files that are being read, outermost first.
@@ -75,9 +78,6 @@ pub(super) struct InheritedKeywords {
     pub elevated_if: Option<String>,
     /// The user who runs the command of a task, if not root. A template if only the node knows it.
     pub become_user: Option<String>,
-    /// The value of `remote_user`, if it is not the login user of the host. A task without `become`
-    /// then runs as this user.
-    pub login_user: Option<String>,
     pub fatal: bool,
     pub check_mode: Option<Value>,
     pub diff: Option<Value>,

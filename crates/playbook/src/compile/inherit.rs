@@ -195,7 +195,7 @@ impl Compiler<'_> {
     /// Reads `remote_user`. As in Ansible, a variable of the host has precedence. Only a run with a
     /// controller has a login, in which another user can replace the login user.
     fn login_user(&mut self, file: &str, at: (u32, u32), value: &SpannedNode, context: &mut Context) {
-        context.keywords.login_user = None;
+        context.login_user = None;
         if self.is_set_for_host(&["ansible_user", "ansible_ssh_user"]) || self.is_local() {
             return;
         }
@@ -207,7 +207,7 @@ impl Compiler<'_> {
             return;
         }
         if self.options.delegates {
-            context.keywords.login_user = Some(user);
+            context.login_user = Some(user);
             return;
         }
         let message = "`remote_user` must be the same as in the inventory";
@@ -230,13 +230,13 @@ impl Compiler<'_> {
     /// The privileges of a task with these keywords. A task of another login user runs as this
     /// user, unless it has `become`, because the login of the run can become any user.
     pub(super) fn privileges(&self, context: &Context) -> TaskPrivileges {
-        let InheritedKeywords { elevated, elevated_if, become_user, login_user, .. } = &context.keywords;
+        let InheritedKeywords { elevated, elevated_if, become_user, .. } = &context.keywords;
         let usual = TaskPrivileges {
             elevated: *elevated,
             elevated_if: elevated_if.clone(),
             become_user: become_user.clone().filter(|_| *elevated),
         };
-        match (login_user, elevated_if) {
+        match (&context.login_user, elevated_if) {
             (None, _) => usual,
             (Some(_), None) if *elevated => usual,
             (Some(user), None) => TaskPrivileges { elevated: true, elevated_if: None, become_user: Some(user.clone()) },

@@ -145,7 +145,7 @@ impl Compiler<'_> {
     fn refuse_other_login(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         let key = |(key, _): &&(SpannedKey, SpannedNode)| matches!(key.text.as_str(), "remote_user" | "user");
         let given = node.map().unwrap_or_default().iter().find(key);
-        if let (Some(_), Some((key, _))) = (context.keywords.login_user.take(), given) {
+        if let (Some(_), Some((key, _))) = (context.login_user.take(), given) {
             let message = "`remote_user` must be the same in all plays of a host, because a host has one login";
             self.fault_hint(file, (key.line, key.column), message, "set `ansible_user` in the inventory");
         }

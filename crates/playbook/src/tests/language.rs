@@ -389,7 +389,7 @@ fn files_of_the_set_are_looped_over() {
     assert_eq!(known[&name(&dir.path().join("first"))].content, b"none");
 }
 
-fn compiled(text: &str, vars: serde_json::Value, options: &CompileOptions) -> Plan {
+fn compile_play(text: &str, vars: serde_json::Value, options: &CompileOptions) -> Plan {
     let vars = vars.as_object().unwrap().clone();
     let host = HostContext { name: "w1".into(), vars, ..HostContext::default() };
     let files = FileSet([("site.yml".to_owned(), text.as_bytes().to_vec())].into());
@@ -411,7 +411,7 @@ fn the_login_user_is_a_variable_under_both_names() {
         let that = format!("'{want}' == ansible_user | default('none') ~ ' ' ~ ansible_ssh_user | default('none')");
         let text = format!("- {{hosts: all, {keyword}tasks: [{{assert: {{that: \"{that}\"}}}}]}}\n");
         let choice = CompileOptions { delegates: true, remote_user: user, ..CompileOptions::default() };
-        let ran = go(&compiled(&text, vars.clone(), &choice), &options(dir.path()));
+        let ran = go(&compile_play(&text, vars.clone(), &choice), &options(dir.path()));
         assert_eq!(ran.end.failure, None, "{vars} {keyword}");
     }
 }
@@ -431,7 +431,7 @@ fn a_task_of_another_login_user_runs_as_this_user() {
 ";
     let choice = CompileOptions { delegates: true, remote_user: Some("me"), ..CompileOptions::default() };
     let mut found = Vec::new();
-    compiled(text, json!({}), &choice).each_task(&mut |task| {
+    compile_play(text, json!({}), &choice).each_task(&mut |task| {
         let own = &task.privileges;
         assert_eq!(own.elevated_if, None);
         found.push((own.elevated, own.become_user.clone()));
@@ -457,7 +457,7 @@ fn a_password_without_a_salt_has_the_same_hash_in_each_run_of_a_host() {
         let path = dir.path().join(host);
         let text = "- {hosts: all, tasks: [{copy: {content: \"{{ 'x' | password_hash('sha256', rounds=1000) }}\", dest: '{{ f }}'}}]}\n";
         let vars = json!({"f": path.display().to_string(), "inventory_hostname": host});
-        let ran = go(&compiled(text, vars, &CompileOptions::default()), &options(dir.path()));
+        let ran = go(&compile_play(text, vars, &CompileOptions::default()), &options(dir.path()));
         assert_eq!(ran.end.failure, None);
         std::fs::read_to_string(path).unwrap()
     };
