@@ -1,11 +1,12 @@
 //! Finds the files that tasks name and puts them into the plan.
 
 use super::{Compiler, Context, lookup, wildcard};
+use crate::lang::hosts::LOCAL;
 use crate::plan::{Asset, Blob, RepeatKind, Task};
 use crate::template::{dialect, expr, lint, tera_text};
 use crate::vars::var_map;
 use crate::vars::variable_scope::OMIT;
-use remoor_model::{FileSet, Sha256};
+use remoor_model::{Fault, FileSet, Sha256};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -181,6 +182,14 @@ impl Compiler<'_> {
         if let Some(repeat) = task.repeat.as_ref().filter(|_| var_map::has_markup(&src)) {
             found.extend(repeat.files.iter().map(|path| (path.clone(), path.clone())));
         }
+        let on_controller = |to: &str| LOCAL.contains(&to) && src.starts_with('/');
+        if found.is_empty() && task.hosts.delegation.as_ref().is_some_and(|delegation| on_controller(&delegation.to)) {
+            // The task runs on the controller, so it reads the file where the file is.
+            if matches!(task.module.as_str(), "copy" | "unarchive") {
+                task.args.insert("remote_src".to_owned(), json!(true));
+                return;
+            }
+        }
         if found.is_empty() && task.hosts.delegation.is_none() {
             task.files.on_controller = self.names_on_controller(own, &src, task);
             if !task.files.on_controller.is_empty() {
@@ -205,7 +214,17 @@ impl Compiler<'_> {
         let options = if task.module == "template" { self.known_delimiters(own, at, task) } else { Map::new() };
         let preserved = task.args.get("mode").and_then(Value::as_str) == Some("preserve");
         let keeps_encrypted = says("decrypt") == Some(false);
+        let (several, mut left_out) = (found.len() > 1, Vec::new());
         for (name, path) in found {
+            if task.module == "template" {
+                let before = self.diagnostics.faults.len();
+                self.template((&path, false), &dirs, (&own.file, at), &options, &mut task.files.parts);
+                if several && self.diagnostics.faults.len() > before {
+                    // Only a run knows whether it selects this template.
+                    left_out.push(self.diagnostics.faults.split_off(before));
+                    continue;
+                }
+            }
             let asset = match keeps_encrypted {
                 true => self.asset_of(&path, self.files.get(&path).unwrap_or_default().to_vec(), &own.file, at),
                 false => self.asset(&path, &own.file, at),
@@ -221,10 +240,14 @@ impl Compiler<'_> {
                 task.files.assets.insert(self.playbook_path(&path), asset.clone());
                 task.files.assets.insert(path.clone(), asset.clone());
             }
-            if task.module == "template" {
-                self.template((&path, false), &dirs, (&own.file, at), &options, &mut task.files.parts);
-            }
             task.files.assets.insert(name, asset);
+        }
+        match left_out.first() {
+            Some(faults) if task.files.assets.is_empty() => self.diagnostics.faults.extend(faults.iter().cloned()),
+            _ => self.diagnostics.warnings.extend(left_out.into_iter().flatten().map(|fault| {
+                let message = format!("a task that selects this template fails: {}", fault.message);
+                Fault { warning: true, message, ..fault }
+            })),
         }
     }
 

@@ -236,3 +236,27 @@ fn facts_of_the_controller_are_seen_in_hostvars_after_they_were_gathered() {
         assert_eq!(found.iter().any(|fault| !fault.warning), undefined, "{delegated}: {found:?}");
     }
 }
+
+#[test]
+fn a_template_that_a_run_may_select_is_left_out_if_it_is_wrong() {
+    let site = "- hosts: all\n  tasks:\n    - template: {src: 't/{{ ansible_system }}.j2', dest: '{{ dir }}/x'}\n";
+    let dir = tempfile::TempDir::new().unwrap();
+    let files = |linux: &'static str| [("site.yml", site), ("t/Linux.j2", linux), ("t/Other.j2", "{% wrong")];
+    let ran = go(&plan(dir.path(), &files("right")), &options(dir.path()));
+    assert_eq!(ran.end.failure, None);
+    let set = files("{{ wrong").map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    let host = HostContext { name: "w1".into(), ..HostContext::default() };
+    assert!(compile(&FileSet(set.into()), "site.yml", &host, &CompileOptions::default()).is_err());
+}
+
+#[test]
+fn a_task_on_the_controller_reads_a_file_of_the_controller_itself() {
+    let task = "unarchive: {src: '/tmp/{{ ansible_architecture }}.tar', dest: /tmp}";
+    for (delegated, refused) in [("delegate_to: localhost, ", false), ("", true)] {
+        let text = format!("- hosts: all\n  tasks:\n    - {{{delegated}{task}}}\n");
+        let files = FileSet([("site.yml".to_owned(), text.into_bytes())].into());
+        let host = HostContext { name: "w1".into(), ..HostContext::default() };
+        let choice = CompileOptions { delegates: true, ..CompileOptions::default() };
+        assert_eq!(compile(&files, "site.yml", &host, &choice).is_err(), refused, "{delegated}");
+    }
+}
