@@ -71,7 +71,7 @@ pub(crate) use argument_types::map_of_text;
 pub(crate) use checksum::file_checksum;
 pub use content::{ContentError, asset_content, content_of, find_asset, template_of};
 pub(crate) use fact_modules::FACT_MODULES;
-pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime, find_python};
+pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime, chooses_python, find_python, named_python};
 pub(crate) use reboot::{REBOOT, RebootStep};
 pub use run_context::RunContext;
 pub use task_outcome::{ModuleResult, TaskOutcome};

@@ -29,7 +29,7 @@ pub fn python_module(call: &mut ModuleCall) -> ModuleResult {
     let interpreter = call
         .ground
         .python
-        .interpreter(call.scope, call.cancel)
+        .interpreter_for(module, call.scope, call.cancel)
         .map_err(|why| format!("the module {name} needs Python: {why}"))?;
     let notes = call.ground.node.notes();
     let archive = call.ground.python.archive(call.plan, module, user.as_deref(), notes)?;

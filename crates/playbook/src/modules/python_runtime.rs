@@ -43,7 +43,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub struct PythonRuntime {
     /// The Pythons of this machine, by the value of the variable and the user of the task.
-    found: BTreeMap<(String, Option<u32>), Result<Interpreter, String>>,
+    found: BTreeMap<(String, Option<u32>), Interpreter>,
     /// A directory that only the user of this process can enter, for temporary files of modules.
     private: Option<TempDir>,
     /// Archives by SHA-256 and by the user that reads them.
@@ -60,19 +60,18 @@ struct Interpreter {
 }
 
 impl PythonRuntime {
-    /// The program that runs modules for a task with these variables.
+    /// The program that runs Python for a task with these variables.
     pub fn interpreter(&mut self, scope: &ExprScope, cancel: &CancelToken) -> Result<Vec<String>, String> {
         self.find(scope, cancel).map(|found| found.argv)
     }
 
-    /// Fails if the machine has no Python for a task with these variables, or if the Python is too
-    /// old for `module`.
-    pub fn check_interpreter(
+    /// Like `interpreter`. Fails also if the Python is too old for `module`.
+    pub fn interpreter_for(
         &mut self,
         module: &PythonModule,
         scope: &ExprScope,
         cancel: &CancelToken,
-    ) -> Result<(), String> {
+    ) -> Result<Vec<String>, String> {
         let found = self.find(scope, cancel)?;
         match (found.version, parse_version(&module.min_python)) {
             (Some(version), Some(oldest)) if version < oldest => Err(format!(
@@ -84,22 +83,19 @@ impl PythonRuntime {
                 module.core,
                 module.min_python
             )),
-            _ => Ok(()),
+            _ => Ok(found.argv),
         }
     }
 
     fn find(&mut self, scope: &ExprScope, cancel: &CancelToken) -> Result<Interpreter, String> {
-        let text = format!("{{{{ {PYTHON_VARIABLE} | default('') }}}}");
-        // A value that cannot be rendered refers to the Python of the controller, which a node
-        // does not have.
-        let named = expr::render_text(scope, &text).unwrap_or_default().trim().to_owned();
-        let key = (named, acting_user().map(|user| user.uid));
+        let key = (named_python(scope), acting_user().map(|user| user.uid));
         if let Some(known) = self.found.get(&key) {
-            return known.clone();
+            return Ok(known.clone());
         }
-        let found = find_interpreter(&key.0, cancel);
+        // A Python that is not found is searched again, because a task may install it.
+        let found = find_interpreter(&key.0, cancel)?;
         self.found.insert(key, found.clone());
-        found
+        Ok(found)
     }
 
     /// The directory for temporary files of this process.
@@ -153,6 +149,18 @@ pub fn find_python(named: &str, cancel: &CancelToken) -> Result<Vec<String>, Str
     find_interpreter(named.trim(), cancel).map(|found| found.argv)
 }
 
+/// The value of `ansible_python_interpreter`. A value that cannot be rendered refers to the Python
+/// of the controller, which a node does not have.
+pub fn named_python(scope: &ExprScope) -> String {
+    let text = format!("{{{{ {PYTHON_VARIABLE} | default('') }}}}");
+    expr::render_text(scope, &text).unwrap_or_default().trim().to_owned()
+}
+
+/// Whether this value of `ansible_python_interpreter` names a program.
+pub fn chooses_python(named: &str) -> bool {
+    !AUTOMATIC.contains(&named.trim())
+}
+
 /// Finds the program that `named` selects. It must start, because a path in the inventory may be
 /// wrong for one node.
 fn find_interpreter(named: &str, cancel: &CancelToken) -> Result<Interpreter, String> {
@@ -163,7 +171,7 @@ fn find_interpreter(named: &str, cancel: &CancelToken) -> Result<Interpreter, St
         let done = process::run(&job, cancel, &mut |_| {}).ok().filter(Finished::success)?;
         Some(Interpreter { argv, version: parse_version(done.stdout.trim()) })
     };
-    if !AUTOMATIC.contains(&named) {
+    if chooses_python(named) {
         let argv: Vec<String> = word_split::split_words(named)?.into_iter().map(|word| word.text).collect();
         return start(argv).ok_or_else(|| {
             format!(

@@ -1,13 +1,23 @@
 //! Finds a missing Python before the first task: a node that cannot run the Python modules of its
-//! plan is reported before anything is changed.
+//! plan is reported before anything is changed. If an earlier task may install the Python, the
+//! tasks themselves find out, as in Ansible.
 
-use crate::modules::PythonRuntime;
+use crate::modules::{PythonRuntime, chooses_python, named_python};
 use crate::plan::{Plan, SourcePlace, Task};
 use crate::run::event::CancelToken;
-use crate::template::lint;
+use crate::template::{expr, lint};
+use crate::vars::scope::ExprScope;
 use crate::vars::variable_scope::{self, VariableScope};
 use crate::{compile, facts};
+use serde_json::Value;
 use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Native modules that install nothing.
+const CHANGE_NOTHING: [&str; 10] =
+    ["assert", "debug", "fail", "gather_facts", "include_vars", "meta", "pause", "set_fact", "setup", "stat"];
+/// Directories of programs that have nothing to do with each other.
+const SHARED_DIRS: [&str; 4] = ["/usr/bin", "/usr/local", "/usr/local/bin", "/usr/libexec"];
 
 /// The reason why this machine cannot run a plan, because a task needs a Python that the machine
 /// does not have. None: no task needs one. Changes nothing. The plan may be without its blobs.
@@ -35,17 +45,26 @@ pub(crate) fn refusal(
     let mut set = Vec::new();
     plan.each_task(&mut |task| compile::names_set_by(task, &mut set));
     let set: BTreeSet<String> = set.into_iter().collect();
+    let mut earlier = String::new();
     for play in plan.plays.iter().filter(|play| play.index >= plan.first_play()) {
         frame.open_play(play);
         let mut tasks = Vec::new();
         play.each_task(&mut |task| tasks.push(task));
         for task in tasks.into_iter().filter(|task| !task.runs_elsewhere()) {
-            let Some(module) = plan.modules.get(&task.module) else { continue };
             let scope = frame.scope(play, task);
-            if is_certain(task, &set) && matches!(variable_scope::all_hold(&scope, &task.when), Ok(false)) {
+            if is_left_out(task, &scope, &set) {
                 continue;
             }
-            if let Err(why) = python.check_interpreter(module, &scope, cancel) {
+            let Some(module) = plan.modules.get(&task.module) else {
+                if !CHANGE_NOTHING.contains(&task.module.as_str()) {
+                    add_texts(task, &scope, &mut earlier);
+                }
+                continue;
+            };
+            if let Err(why) = python.interpreter_for(module, &scope, cancel) {
+                if provides_python(&earlier, &named_python(&scope)) {
+                    return None;
+                }
                 return Some((task.place.clone(), format!("the module {} needs Python: {why}", task.module)));
             }
         }
@@ -53,9 +72,40 @@ pub(crate) fn refusal(
     None
 }
 
-/// Whether the condition of a task reads only names that no task sets.
-fn is_certain(task: &Task, set: &BTreeSet<String>) -> bool {
-    let mut words = BTreeSet::new();
-    task.when.iter().for_each(|condition| lint::collect_words(&condition.text, &mut words));
-    task.repeat.is_none() && words.iter().all(|word| !set.contains(word))
+/// Whether the facts and the inventory decide that the task does not run: its condition is false,
+/// or its loop is empty.
+fn is_left_out(task: &Task, scope: &ExprScope, set: &BTreeSet<String>) -> bool {
+    let is_certain = |texts: &[&str]| {
+        let mut words = BTreeSet::new();
+        texts.iter().for_each(|text| lint::collect_words(text, &mut words));
+        words.iter().all(|word| !set.contains(word))
+    };
+    if let Some(repeat) = &task.repeat {
+        let items = repeat.items.as_str().filter(|text| is_certain(&[*text]));
+        return items.is_some()
+            && expr::render_json(scope, &repeat.items).is_ok_and(|items| items == Value::Array(vec![]));
+    }
+    let conditions: Vec<&str> = task.when.iter().map(|condition| condition.text.as_str()).collect();
+    is_certain(&conditions) && matches!(variable_scope::all_hold(scope, &task.when), Ok(false))
+}
+
+/// Adds the texts of a task: its module, and its options and items, rendered as far as possible.
+fn add_texts(task: &Task, scope: &ExprScope, out: &mut String) {
+    let items = task.repeat.as_ref().map(|repeat| &repeat.items);
+    out.push_str(&task.module);
+    for value in task.args.values().chain(items) {
+        let rendered = expr::render_json(scope, value);
+        out.push_str(&format!(" {} ", rendered.as_ref().unwrap_or(value)));
+    }
+    out.push('\n');
+}
+
+/// Whether tasks with these texts may install the program that `named` selects: a text names
+/// Python, the program, or a directory that the program is in, for example a virtual environment.
+fn provides_python(texts: &str, named: &str) -> bool {
+    let program = named.split_whitespace().next().filter(|_| chooses_python(named)).unwrap_or("python");
+    let is_own =
+        |dir: &&Path| dir.components().count() > 2 && !SHARED_DIRS.iter().any(|shared| dir == &Path::new(shared));
+    let mut names = Path::new(program).ancestors().take_while(is_own).filter_map(Path::to_str);
+    texts.to_ascii_lowercase().contains("python") || texts.contains(program) || names.any(|name| texts.contains(name))
 }

@@ -157,6 +157,35 @@ fn a_node_without_python_is_reported_before_the_first_task() {
 }
 
 #[test]
+fn a_python_that_an_earlier_task_installs_is_found_when_the_module_runs() {
+    let dir = TempDir::new().unwrap();
+    let Some(source) = Probe::new(dir.path(), "3.5") else { return };
+    let own = dir.path().join("env/bin/py").display().to_string();
+    let vars = json!({"ansible_python_interpreter": own, "nothing": []});
+    let make = |dest: &str| {
+        format!(
+            "    - file: {{path: {}, state: directory}}
+    - copy: {{dest: '{dest}', mode: '0755', content: \"#!/bin/sh\\nexec /usr/bin/env $(printf pyth)on3 \\\"$@\\\"\\n\"}}\n",
+            dir.path().join("env/bin").display()
+        )
+    };
+    let module = "    - {probe: {}, register: r}\n    - assert: {that: r.changed}\n";
+    // A loop over no items needs no Python.
+    let idle = "    - {probe: , loop: '{{ nothing }}'}\n";
+    let text = format!("{idle}{}{module}", make(&own));
+    go(&compile_tasks(&source, vars.clone(), &text).unwrap(), &options(dir.path())).assert_success();
+    std::fs::remove_dir_all(dir.path().join("env")).unwrap();
+    let elsewhere = format!("    - copy: {{dest: '{}', content: x}}\n", dir.path().join("other").display());
+    let ran = go(&compile_tasks(&source, vars.clone(), &format!("{elsewhere}{module}")).unwrap(), &options(dir.path()));
+    assert_eq!(ran.end.failure.unwrap().task, "before the first task");
+    // The task says why it failed if no task has installed the Python after all.
+    let other = "    - command: echo python\n      register: r\n";
+    let ran = go(&compile_tasks(&source, vars, &format!("{other}{module}")).unwrap(), &options(dir.path()));
+    let failure = ran.end.failure.unwrap();
+    assert!(failure.task == "probe" && failure.message.contains("does not start on this node"), "{failure:?}");
+}
+
+#[test]
 fn modules_that_cannot_be_packed_are_faults_with_the_next_step() {
     let dir = TempDir::new().unwrap();
     let Some(source) = Probe::new(dir.path(), "3.5") else { return };
