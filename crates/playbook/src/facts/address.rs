@@ -1,15 +1,17 @@
 //! The addresses of this machine, from one netlink request to the kernel. No tool is run and
 //! nothing is sent to the network.
 
+use rustix::net::netdevice::index_to_name;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// One address of one network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceAddress {
-    /// Index of the network interface that has the address.
-    pub interface: u32,
+    /// Name of the network interface that has the address.
+    pub interface: String,
     pub address: IpAddr,
     pub broadcast: Option<Ipv4Addr>,
     /// Length of the network prefix in bits.
@@ -46,15 +48,22 @@ pub fn list_addresses() -> Result<Vec<InterfaceAddress>, rustix::io::Errno> {
     request.extend(DUMP.to_ne_bytes());
     request.extend([0; 16]);
     rustix::net::sendto(&socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
-    let mut out = Vec::new();
+    let mut listed = Vec::new();
     let mut buffer = vec![0u8; 64 << 10];
     for _ in 0..ANSWERS_MAX {
         let (_, len) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty())?;
-        if len == 0 || parse_datagram(&buffer[..len.min(buffer.len())], &mut out) {
+        if len == 0 || parse_datagram(&buffer[..len.min(buffer.len())], &mut listed) {
             break;
         }
     }
-    Ok(out)
+    // The kernel answers for the network namespace of the socket. The directory /sys may belong to
+    // another namespace, in which the numbers belong to other interfaces.
+    let mut names = BTreeMap::new();
+    listed.retain_mut(|(index, address)| {
+        let name = names.entry(*index).or_insert_with(|| index_to_name(&socket, *index).ok());
+        name.as_ref().map(|name| address.interface.clone_from(name)).is_some()
+    });
+    Ok(listed.into_iter().map(|(_, address)| address).collect())
 }
 
 fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
@@ -65,8 +74,9 @@ fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// Parses one netlink datagram. Returns true if it ends the answer of the kernel.
-fn parse_datagram(mut bytes: &[u8], out: &mut Vec<InterfaceAddress>) -> bool {
+/// Parses one netlink datagram to addresses, each with the index of its interface. Returns true if
+/// the datagram ends the answer of the kernel.
+fn parse_datagram(mut bytes: &[u8], out: &mut Vec<(u32, InterfaceAddress)>) -> bool {
     while let (Some(len), Some(kind)) = (read_u32(bytes, 0), read_u16(bytes, 4)) {
         let len = len as usize;
         if kind == NLMSG_DONE || len < HEADER || len > bytes.len() {
@@ -88,9 +98,9 @@ fn parse_ip(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn parse_address(message: &[u8]) -> Option<InterfaceAddress> {
+fn parse_address(message: &[u8]) -> Option<(u32, InterfaceAddress)> {
     let (prefix, flags, scope) = (*message.get(1)?, *message.get(2)?, *message.get(3)?);
-    let interface = read_u32(message, 4)?;
+    let index = read_u32(message, 4)?;
     let (mut own, mut local, mut broadcast) = (None, None, None);
     let mut rest = message.get(8..)?;
     while let (Some(len), Some(kind)) = (read_u16(rest, 0), read_u16(rest, 2)) {
@@ -109,7 +119,7 @@ fn parse_address(message: &[u8]) -> Option<InterfaceAddress> {
     let address = local.or(own)?;
     let broadcast = if let Some(IpAddr::V4(b)) = broadcast { Some(b) } else { None };
     let secondary = address.is_ipv4() && flags & IFA_F_SECONDARY != 0;
-    Some(InterfaceAddress { interface, address, broadcast, prefix, scope, secondary })
+    Some((index, InterfaceAddress { interface: String::new(), address, broadcast, prefix, scope, secondary }))
 }
 
 #[cfg(test)]
@@ -120,7 +130,7 @@ mod tests {
     fn loopback_is_listed_and_truncated_messages_are_ignored() {
         let all = list_addresses().unwrap();
         let lo = all.iter().find(|a| a.address == IpAddr::V4(Ipv4Addr::LOCALHOST)).expect("127.0.0.1");
-        assert_eq!((lo.prefix, lo.scope, lo.secondary), (8, 254, false));
+        assert_eq!((lo.interface.as_str(), lo.prefix, lo.scope, lo.secondary), ("lo", 8, 254, false));
         for cut in [0, 3, 15, 16, 20] {
             let mut bytes = vec![0u8; cut];
             if let Some(start) = bytes.get_mut(..4) {

@@ -154,7 +154,7 @@ fn processors(root: &FactsRoot, out: &mut Map<String, Value>) {
 
 /// The mounted disks and network file systems, each as a map with Ansible's keys.
 fn mounts(root: &FactsRoot, cancel: &CancelToken) -> Vec<Value> {
-    let (mut out, began) = (Vec::new(), Instant::now());
+    let (mut out, began): (Vec<Value>, _) = (Vec::new(), Instant::now());
     for line in root.read("/proc/self/mounts").lines().take(REPORTED_MAX) {
         let fields: Vec<String> = line.split(' ').map(unescape_octal).collect();
         let [device, mount, kind, options, ..] = fields.as_slice() else { continue };
@@ -183,7 +183,11 @@ fn mounts(root: &FactsRoot, cancel: &CancelToken) -> Vec<Value> {
                 fact[name] = json!(value);
             }
         }
-        out.push(fact);
+        // Of several mounts on one directory, only the last can be seen.
+        match out.iter_mut().find(|other| other["mount"] == fact["mount"]) {
+            Some(other) => *other = fact,
+            None => out.push(fact),
+        }
     }
     out
 }

@@ -78,7 +78,6 @@ fn scope_name(scope: u8) -> &'static str {
 
 fn interface(root: &FactsRoot, name: &str, addresses: &[InterfaceAddress]) -> Value {
     let base = format!("/sys/class/net/{name}");
-    let index = number(root, name, "ifindex").and_then(|n| u32::try_from(n).ok());
     let flags = root.read_word(&format!("{base}/flags"));
     let flags = flags.and_then(|f| u32::from_str_radix(f.trim_start_matches("0x"), 16).ok()).unwrap_or(0);
     let state = root.read_word(&format!("{base}/operstate"));
@@ -108,7 +107,7 @@ fn interface(root: &FactsRoot, name: &str, addresses: &[InterfaceAddress]) -> Va
         }
     }
     let (mut more, mut long) = (Vec::new(), Vec::new());
-    for address in addresses.iter().filter(|a| Some(a.interface) == index) {
+    for address in addresses.iter().filter(|a| a.interface == name) {
         match address.address {
             IpAddr::V4(own) if fact.get("ipv4").is_none() && !address.secondary => fact["ipv4"] = v4(address, own),
             IpAddr::V4(own) => more.push(v4(address, own)),
@@ -149,8 +148,7 @@ fn default_v4(root: &FactsRoot, addresses: &[InterfaceAddress]) -> Option<Map<St
     let gateway = u32::from_str_radix(route[2], 16).ok()?;
     let name = route[0];
     let mut out = route_facts(root, name, IpAddr::V4(Ipv4Addr::from(gateway.swap_bytes())));
-    let index = number(root, name, "ifindex").and_then(|n| u32::try_from(n).ok());
-    let own = addresses.iter().filter(|a| Some(a.interface) == index && a.address.is_ipv4());
+    let own = addresses.iter().filter(|a| a.interface == name && a.address.is_ipv4());
     if let Some(address) = own.min_by_key(|a| a.secondary)
         && let IpAddr::V4(ip) = address.address
         && let Value::Object(fields) = v4(address, ip)
@@ -170,8 +168,7 @@ fn default_v6(root: &FactsRoot, addresses: &[InterfaceAddress]) -> Option<Map<St
     let gateway = u128::from_str_radix(route[4], 16).ok()?;
     let name = route[9];
     let mut out = route_facts(root, name, IpAddr::V6(Ipv6Addr::from(gateway)));
-    let index = number(root, name, "ifindex").and_then(|n| u32::try_from(n).ok());
-    let mut own = addresses.iter().filter(|a| Some(a.interface) == index && a.address.is_ipv6());
+    let mut own = addresses.iter().filter(|a| a.interface == name && a.address.is_ipv6());
     if let Some(address) = own.find(|a| a.scope == 0) {
         out.insert("address".into(), json!(address.address.to_string()));
         out.insert("prefix".into(), json!(address.prefix.to_string()));

@@ -12,10 +12,12 @@ fn load_recording() -> (FactsRoot, Value) {
 
 fn addresses(told: &Value) -> Vec<InterfaceAddress> {
     let mut out = Vec::new();
+    // The recording has the addresses by the numbers of the interfaces.
+    let names = ["", "lo", "ifb0", "ifb1", "eth0"];
     for (index, list) in told.as_object().unwrap() {
         for a in list.as_array().unwrap() {
             out.push(InterfaceAddress {
-                interface: index.parse().unwrap(),
+                interface: names[index.parse::<usize>().unwrap()].to_owned(),
                 address: a["local"].as_str().unwrap().parse().unwrap(),
                 broadcast: a["broadcast"].as_str().map(|b| b.parse().unwrap()),
                 prefix: a["prefixlen"].as_u64().unwrap() as u8,
@@ -137,4 +139,45 @@ fn distributions_are_detected() {
     ] {
         assert_eq!(of(release, &more), want, "{release}");
     }
+}
+
+#[test]
+fn addresses_belong_to_names_if_sys_is_of_another_namespace() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = dir.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    // In the namespace of this process, eth0 is the second interface.
+    for (name, index) in [("eth0", "4"), ("ifb0", "2")] {
+        write(&format!("sys/class/net/{name}/ifindex"), index);
+        write(&format!("sys/class/net/{name}/mtu"), "1400");
+    }
+    write("proc/net/route", "Iface\tDest\neth0\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n");
+    let address = InterfaceAddress {
+        interface: "eth0".into(),
+        address: "10.0.0.2".parse().unwrap(),
+        broadcast: None,
+        prefix: 24,
+        scope: 0,
+        secondary: false,
+    };
+    let mut out = Map::new();
+    network::gather_network(&FactsRoot(dir.path().to_owned()), &[address], &mut out);
+    let found = (&out["eth0"]["ipv4"]["address"], &out["ifb0"]["ipv4"], &out["default_ipv4"]["address"]);
+    assert_eq!(found, (&json!("10.0.0.2"), &Value::Null, &json!("10.0.0.2")), "{out:?}");
+}
+
+#[test]
+fn only_the_last_mount_on_a_directory_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("proc/self")).unwrap();
+    let table = "/dev/a / ext4 rw 0 0\n/dev/b /srv ext4 rw 0 0\n/dev/c / xfs ro 0 0\n";
+    std::fs::write(dir.path().join("proc/self/mounts"), table).unwrap();
+    let mut out = Map::new();
+    hardware::gather_hardware(&FactsRoot(dir.path().to_owned()), &CancelToken::new(), &mut out);
+    let listed = out["mounts"].as_array().unwrap().iter().map(|m| (&m["mount"], &m["device"]));
+    let listed: Vec<_> = listed.filter_map(|(mount, device)| Some((mount.as_str()?, device.as_str()?))).collect();
+    assert_eq!(listed, [("/", "/dev/c"), ("/srv", "/dev/b")]);
 }
