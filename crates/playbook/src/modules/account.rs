@@ -3,8 +3,10 @@
 use super::{ModuleCall, ModuleResult, TaskOutcome, require_success, user_secrets};
 use crate::node::PredictedState;
 use crate::os::atomic_fs::Attributes;
-use serde_json::json;
+use crate::vars::unknown;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -73,7 +75,12 @@ fn entry(call: &mut ModuleCall) -> ModuleResult {
             argv.extend(call.flag("force", false).then(|| "--force".into()));
             argv.extend(call.flag("remove", false).then(|| "--remove".into()));
         }
-        return finish(call, argv, name);
+        let existed = now.is_some();
+        let mut out = finish(call, argv, name)?;
+        if existed {
+            add_options(call, &mut out, &[("force", false), ("remove", false)]);
+        }
+        return Ok(out);
     }
     let expires = user_secrets::expiry_change(call, &name)?;
     let primary = call.text(&["group"]).map(|g| call.ground.node.gid(&g).map(|gid| (g, gid))).transpose()?;
@@ -112,6 +119,9 @@ fn entry(call: &mut ModuleCall) -> ModuleResult {
             predict_home(call, &name)?;
         }
         out.extra_keys.insert("created".into(), json!(true));
+        out.extra_keys.insert("create_home".into(), json!(home));
+        add_options(call, &mut out, &[("system", false)]);
+        add_groups(call, &mut out);
         return Ok(out);
     };
     if flags.iter().any(|flag| flag == "--home") && call.flag("move_home", false) {
@@ -128,7 +138,22 @@ fn entry(call: &mut ModuleCall) -> ModuleResult {
     if !flags.is_empty() {
         flags.insert(0, "usermod".into());
     }
-    finish(call, flags, name)
+    let mut out = finish(call, flags, name)?;
+    add_options(call, &mut out, &[("append", false), ("move_home", false)]);
+    add_groups(call, &mut out);
+    Ok(out)
+}
+
+/// Adds the values of boolean options to the result, each with its default.
+fn add_options(call: &ModuleCall, out: &mut TaskOutcome, options: &[(&str, bool)]) {
+    out.extra_keys.extend(options.iter().map(|(name, default)| ((*name).to_owned(), json!(call.flag(name, *default)))));
+}
+
+/// Adds the groups of the task to the result, as Ansible's text with commas.
+fn add_groups(call: &ModuleCall, out: &mut TaskOutcome) {
+    if call.args.get("groups").is_some_and(|groups| !groups.is_null()) {
+        out.extra_keys.insert("groups".into(), json!(call.list(&["groups"]).join(",")));
+    }
 }
 
 /// The name of the user or group. Fails if it contains characters that the tools would misread.
@@ -224,11 +249,20 @@ fn predict_home(call: &mut ModuleCall, name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Ids that stand for unknown ids in check mode. No real account has them.
+const PLACEHOLDERS: RangeInclusive<u32> = 4_199_000_000..=4_200_000_000;
+
 /// A placeholder id for an account that check mode would create without an explicit id. It is not
-/// the id that the tool will choose, and no real account has it.
+/// the id that the tool will choose.
 fn placeholder_id() -> u32 {
-    static NEXT: AtomicU32 = AtomicU32::new(4_200_000_000);
+    static NEXT: AtomicU32 = AtomicU32::new(*PLACEHOLDERS.end());
     NEXT.fetch_sub(1, Ordering::Relaxed)
+}
+
+/// The value of an id in a result. Check mode does not know the id of an account that it has only
+/// predicted.
+pub fn id_value(id: u32) -> Value {
+    if PLACEHOLDERS.contains(&id) { unknown::mark() } else { json!(id) }
 }
 
 /// Runs the tool if `argv` is not empty, and adds the resulting entry to the outcome.
@@ -259,15 +293,15 @@ fn finish(call: &mut ModuleCall, mut argv: Vec<String>, name: String) -> ModuleR
     }
     if let Some(entry) = call.ground.node.user(&name).filter(|e| e[0] == name && call.task.module == "user") {
         for (key, at) in [("uid", 2), ("group", 3)] {
-            out.extra_keys.insert(key.into(), json!(entry[at].parse::<u32>().unwrap_or_default()));
+            out.extra_keys.insert(key.into(), id_value(entry[at].parse().unwrap_or_default()));
         }
+        out.extra_keys.insert("comment".into(), json!(entry[4]));
         out.extra_keys.insert("home".into(), json!(entry[5]));
         out.extra_keys.insert("shell".into(), json!(entry[6]));
     }
-    // Check mode cannot know the id of a group that does not exist yet.
-    let is_group = call.task.module == "group" && (call.ground.node.predicted_state().is_none() || !out.changed);
-    if let Some(entry) = call.ground.node.group(&name).filter(|entry| is_group && entry[0] == name) {
-        out.extra_keys.insert("gid".into(), json!(entry[2].parse::<u32>().unwrap_or_default()));
+    if let Some(entry) = call.ground.node.group(&name).filter(|e| e[0] == name && call.task.module == "group") {
+        out.extra_keys.insert("gid".into(), id_value(entry[2].parse().unwrap_or_default()));
+        out.extra_keys.insert("system".into(), json!(call.flag("system", false)));
     }
     out.extra_keys.insert("name".into(), json!(name));
     out.extra_keys.insert("state".into(), json!(call.text(&["state"]).unwrap_or_else(|| "present".to_owned())));

@@ -74,6 +74,26 @@ fn the_group_and_the_home_of_a_user_that_the_run_would_create_are_predicted() {
 }
 
 #[test]
+fn ids_of_accounts_that_the_run_would_create_are_unknown() {
+    let dir = TempDir::new().unwrap();
+    let text = "
+    - {name: group, group: {name: remoor-test-new}, register: g}
+    - {name: user, user: {name: remoor-test-new, group: remoor-test-new, create_home: false, comment: Me}, register: u}
+    - {name: gid, debug: {msg: '{{ g.gid }}'}}
+    - {name: uid, copy: {dest: '{{ dir }}/f', content: '{{ u.uid }} {{ u.group }}'}}
+    - {name: owned, file: {path: '{{ dir }}/d', state: directory, owner: remoor-test-new}, register: d}
+    - {name: owner, debug: {msg: '{{ d.uid }}'}}
+    - {name: given, user: {name: remoor-test-two, uid: 4711, group: root}, register: v}
+    - {name: known, assert: {that: [v.uid == 4711, v.group == 0, u.comment == 'Me', d.owner == u.name]}}
+";
+    let ran = go(&tasks(dir.path(), text), &check_options(dir.path())).assert_success();
+    for name in ["gid", "uid", "owner"] {
+        assert_eq!(statuses_of(&ran, name), [Status::Unknown], "{name}: {:#?}", ran.statuses());
+    }
+    assert!(!ran.text().contains("4200000000") && !ran.text().contains("4199"), "{}", ran.text());
+}
+
+#[test]
 fn later_tasks_see_what_earlier_ones_would_make_and_nothing_is_written() {
     let dir = TempDir::new().unwrap();
     let d = &dir.path().canonicalize().unwrap();
