@@ -7,7 +7,7 @@ use crate::run::checkpoint::{HandlerPosition, Position};
 use crate::run::{Flow, Run, RunStopped, union};
 use crate::template::expr;
 use crate::vars::scope::ExprScope;
-use crate::vars::var_map;
+use crate::vars::{unknown, var_map};
 use serde_json::{Value, json};
 
 /// Maximum number of rounds in which handlers notify handlers. After that many rounds they are
@@ -147,7 +147,7 @@ impl<'a> Run<'a, '_> {
         let perhaps = std::mem::take(&mut self.possibly_notified);
         for i in all.filter(|i| !due.contains(i)) {
             if perhaps.iter().any(|name| play.answers(i, name)) {
-                self.handler_unknown(&play.handlers[i]);
+                self.handler_unknown(play, &play.handlers[i]);
             }
         }
         self.journal_or_stop()?;
@@ -203,8 +203,14 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Reports a handler for which check mode cannot know whether it would be notified.
-    fn handler_unknown(&mut self, handler: &'a Handler) {
-        self.say_unknown(&handler.task, true, "whether it is notified depends on tasks that were not run");
+    fn handler_unknown(&mut self, play: &'a Play, handler: &'a Handler) {
+        let scope = self.frame.scope(play, &handler.task);
+        if matches!(unknown::all_hold(&scope, &handler.task.when), Ok(Some(false))) {
+            // The handler does not run, whether it is notified or not.
+            self.report_skipped(&handler.task, &scope, None, true);
+        } else {
+            self.say_unknown(&handler.task, true, "whether it is notified depends on tasks that were not run");
+        }
         let mut set = Vec::new();
         compile::names_set_by(&handler.task, &mut set);
         set.iter().for_each(|name| self.frame.forget(name));

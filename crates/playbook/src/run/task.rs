@@ -6,7 +6,7 @@ use crate::filters;
 use crate::modules::{self, ModuleCall, ModuleResult, REBOOT, RebootStep, TaskOutcome};
 use crate::node::{NodeAccess, WriteAheadFile};
 use crate::os::temp_files::TempFileNotes;
-use crate::plan::{Play, REFUSED, Task};
+use crate::plan::{Play, REFUSED, Task, TaskCondition};
 use crate::run::event::{HIDDEN, RunEvent, RunFailure, Status, TaskReport};
 use crate::run::handlers::NotifyChange;
 use crate::run::output_throttle::OutputThrottle;
@@ -411,7 +411,11 @@ impl<'a> Run<'a, '_> {
         }
         let vague = self.ground.node.take_indeterminate() || trace.unknown;
         self.ground.node = kept.unwrap_or_else(|| std::mem::take(&mut self.ground.node));
-        let answer = doubt_answer(answer, vague, trace.unknown);
+        let answer = match never_fails(task) {
+            // Whether the task would fail in a run does not matter, because a failure counts as ok.
+            true if answer.is_err() && !trace.unknown => answer,
+            _ => doubt_answer(answer, vague, trace.unknown),
+        };
         if let (Ok(TaskOutcome { unknown: true, .. }), Some(would)) = (&answer, self.ground.node.predicted_state_mut())
         {
             would.mark_unknown();
@@ -477,11 +481,18 @@ pub(crate) fn hide_no_log(task: &Task, text: Option<String>) -> Option<String> {
     text.map(|text| if task.no_log { HIDDEN.to_owned() } else { text })
 }
 
+/// Whether `failed_when` is false in any case.
+fn never_fails(task: &Task) -> bool {
+    task.outcome.failed_when.as_ref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false))
+}
+
 /// The answer of a module that has read values that check mode cannot know. `vague`: a failure may
 /// not happen in a real run. `unknown`: the whole answer depends on such a value.
 fn doubt_answer(answer: ModuleResult, vague: bool, unknown: bool) -> ModuleResult {
     match answer {
-        Err(why) if vague => Ok(TaskOutcome::indeterminate(format!("{why}; tasks that were not run may change that"))),
+        Err(why) | Ok(TaskOutcome { failed: true, msg: why, .. }) if vague => {
+            Ok(TaskOutcome::indeterminate(format!("{why}; tasks that were not run may change that")))
+        }
         Ok(_) if unknown => Ok(TaskOutcome::indeterminate("it depends on tasks that were not run")),
         other => other,
     }

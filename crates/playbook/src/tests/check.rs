@@ -94,6 +94,30 @@ fn ids_of_accounts_that_the_run_would_create_are_unknown() {
 }
 
 #[test]
+fn a_result_that_is_decided_anyway_is_not_unknown() {
+    let dir = TempDir::new().unwrap();
+    let text = "
+    - {name: c, command: 'true', register: r}
+    - {name: gone, file: {path: '{{ dir }}/gone', mode: a-s}, failed_when: false}
+    - {name: missing, file: {path: '{{ dir }}/gone', mode: a-s}}
+    - {name: may, debug: {msg: x}, changed_when: r.rc == 0, notify: [never, perhaps]}
+";
+    let text = format!(
+        "- hosts: all\n  tasks:{text}  handlers:\n    - {{name: never, command: 'true', when: ansible_system == 'AIX'}}\n    - {{name: perhaps, command: 'true', when: ansible_system == 'Linux'}}\n"
+    );
+    let ran = go(&plan(dir.path(), &[("site.yml", &text)]), &check_options(dir.path())).assert_success();
+    for (name, want) in [
+        ("gone", Status::Ok),
+        ("missing", Status::Unknown),
+        ("may", Status::Unknown),
+        ("never", Status::Skipped),
+        ("perhaps", Status::Unknown),
+    ] {
+        assert_eq!(statuses_of(&ran, name), [want], "{name}: {:#?}", ran.statuses());
+    }
+}
+
+#[test]
 fn later_tasks_see_what_earlier_ones_would_make_and_nothing_is_written() {
     let dir = TempDir::new().unwrap();
     let d = &dir.path().canonicalize().unwrap();
