@@ -105,7 +105,7 @@ impl Compiler<'_> {
             out.items = self.fleet_paths(context, &out.items);
             out.dirs = self.search(context, assets::subdir(module));
             let mut names = BTreeSet::new();
-            let terms = self.resolve_known(&out.items, context);
+            let terms = self.fleet_paths(context, &self.resolve_known(&out.items, context));
             patterns(&terms, &mut names);
             let mut files = BTreeSet::new();
             for name in names {

@@ -297,3 +297,25 @@ fn a_run_without_a_controller_says_why_a_lookup_fails() {
     let failure = go(&plan, &options(dir.path())).end.failure.unwrap();
     assert!(failure.message.contains("lookup `pipe` works only during `remoor play`"), "{}", failure.message);
 }
+
+#[test]
+fn first_found_in_a_variable_finds_the_files_of_the_role_by_its_absolute_path() {
+    let dir = TempDir::new().unwrap();
+    let task = "- include_vars: \"{{ lookup('first_found', names) }}\"
+  vars: {names: {files: ['{{ ansible_system }}.yml', default.yml], paths: ['{{ role_path }}/vars']}}
+- assert: {that: found == 'default'}
+";
+    for base in ["", "plays/"] {
+        let files = [
+            (format!("{base}site.yml"), "- hosts: all\n  roles: [r]\n"),
+            (format!("{base}roles/r/tasks/main.yml"), task),
+            (format!("{base}roles/r/vars/default.yml"), "found: default\n"),
+            (format!("{base}roles/r/vars/Minix.yml"), "found: other\n"),
+        ];
+        let set = FileSet(files.into_iter().map(|(path, text)| (path, text.as_bytes().to_vec())).collect());
+        let host = HostContext { name: "w1".into(), ..HostContext::default() };
+        let options_of = CompileOptions { root: "/srv/site".into(), delegates: true, ..CompileOptions::default() };
+        let plan = compile(&set, &format!("{base}site.yml"), &host, &options_of).unwrap().plan;
+        go(&plan, &options(dir.path())).assert_success();
+    }
+}

@@ -288,12 +288,28 @@ fn first_found(scope: &ExprScope, repeat: &Repeat) -> Result<Vec<Value>, String>
     let mut skip = false;
     terms(scope, &repeat.items, &mut names, &mut skip)?;
     for name in &names {
+        if let Some(path) = planned_file(scope, repeat, name) {
+            return Ok(vec![json!(path)]);
+        }
         let found = repeat.dirs.iter().filter_map(|dir| join(dir, name)).find(|path| repeat.files.contains(path));
         if let Some(path) = found {
             return Ok(vec![json!(path)]);
         }
     }
     if skip { Ok(Vec::new()) } else { Err(format!("none of the files exists: {}", names.join(", "))) }
+}
+
+/// The file of the plan that an absolute name means, because a variable of the name begins with
+/// `role_path` or `playbook_dir`.
+fn planned_file<'r>(scope: &ExprScope, repeat: &'r Repeat, name: &str) -> Option<&'r String> {
+    if !name.starts_with('/') {
+        return None;
+    }
+    let below = format!("{}/", expr::render_text(scope, "{{ playbook_dir | default('') }}").ok()?);
+    // The playbook may be in a directory below the root of the files.
+    let roots = below.match_indices('/').map(|(at, _)| &below[..=at]);
+    let mut rests = roots.filter_map(|root| name.strip_prefix(root));
+    rests.find_map(|rest| repeat.files.iter().find(|file| *file == rest))
 }
 
 /// Collects the file names of `first_found` in the order in which they are tried. Undefined names
