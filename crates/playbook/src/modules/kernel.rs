@@ -2,6 +2,8 @@
 //! that apply after a boot.
 
 use super::{ModuleCall, ModuleResult, TaskOutcome, failure_message, require_success, write_file};
+use crate::facts;
+use crate::os::process::Finished;
 use crate::run::event::AttributeChange;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -49,12 +51,15 @@ pub fn sysctl(call: &mut ModuleCall) -> ModuleResult {
     // As in Ansible, a value that is only in the file is a change, which `reload` applies.
     let differs = present && (sets || reloads) && told.as_deref() != Some(value.as_str());
     let predicted = format!("sysctl {name}");
+    // As in Ansible, `ignoreerrors` concerns only parameters that the kernel does not have.
+    let lenient = call.flag("ignoreerrors", false).then_some("-e");
     // A value that the kernel refuses is not written, because it would be refused at each boot.
     if differs && sets {
         let pair = format!("{name}={value}");
-        let done = call.run_or_predict(&["sysctl", "-w", &pair], |would| would.set_text(&predicted, &value))?;
-        if !done.success() && !call.flag("ignoreerrors", false) {
-            return Err(failure_message("sysctl", &done));
+        let argv: Vec<&str> = ["sysctl"].into_iter().chain(lenient).chain(["-w", &pair]).collect();
+        let done = call.run_or_predict(&argv, |would| would.set_text(&predicted, &value))?;
+        if is_refused(&done) {
+            return Err(failure_message(&format!("setting {name} failed: sysctl"), &done));
         }
     }
     let mut out = match lines.iter().map(String::as_str).eq(text.lines()) {
@@ -68,12 +73,23 @@ pub fn sysctl(call: &mut ModuleCall) -> ModuleResult {
     if out.changed && reloads {
         let file = path.display().to_string();
         let mut argv = vec!["sysctl"];
-        argv.extend(call.flag("ignoreerrors", false).then_some("-e"));
+        argv.extend(lenient);
         argv.extend(["-p", &file]);
         let done = call.run_or_predict(&argv, |would| would.set_text(&predicted, &value))?;
-        require_success("sysctl -p", &done)?;
+        if is_refused(&done) {
+            return Err(failure_message("sysctl -p", &done));
+        }
     }
     Ok(out)
+}
+
+/// Whether sysctl could not set a value. Some versions report that only on standard error.
+fn is_refused(done: &Finished) -> bool {
+    let refused = |line: &str| {
+        line.starts_with("sysctl: setting key")
+            && ["Invalid argument", "Read-only file system"].iter().any(|why| line.ends_with(why))
+    };
+    !done.success() || done.stderr.lines().any(refused)
 }
 
 /// The present value of a kernel parameter, with single blanks. In check mode the predicted value

@@ -205,6 +205,32 @@ fn the_kernels_parameters_and_what_the_node_has() {
     });
 }
 
+#[test]
+fn a_value_that_the_kernel_refuses_is_not_written_to_the_file() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    // As procps: an unknown parameter is no error with -e, a refused value always is one.
+    let program = "#!/bin/sh\ncase \"$*\" in *-e*missing*) exit 0;; *-p*) exit 0;; *) echo 'sysctl: permission denied' >&2; exit 1;; esac\n";
+    std::fs::write(d.join("sysctl"), program).unwrap();
+    std::fs::set_permissions(d.join("sysctl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |name: &str, lenient: bool| {
+        let _ = std::fs::remove_file(d.join("f"));
+        let task = format!(
+            "sysctl: {{name: {name}, value: 12345, sysctl_set: true, sysctl_file: '{{{{ dir }}}}/f', ignoreerrors: {lenient}}}"
+        );
+        let text =
+            format!("- hosts: all\n  environment: {{PATH: '{{{{ dir }}}}:/usr/bin:/bin'}}\n  tasks:\n    - {task}\n");
+        let ran = go(&plan(d, &[("site.yml", &text)]), &options(d));
+        (ran.end.failure.map(|f| f.message).unwrap_or_default(), d.join("f").exists())
+    };
+    for lenient in [false, true] {
+        let (message, written) = run("kernel.pid_max", lenient);
+        assert!(message.contains("setting kernel.pid_max failed") && !written, "{message}");
+    }
+    assert_eq!(run("net.missing", true), (String::new(), true));
+    assert!(!run("net.missing", false).1);
+}
+
 /// Compares the commands that would be run. Check mode runs none of them.
 #[test]
 fn accounts_are_made_and_changed_as_the_options_say() {
