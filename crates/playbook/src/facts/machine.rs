@@ -40,7 +40,7 @@ fn uname(root: &FactsRoot, out: &mut Map<String, Value>) {
     let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
     let nodename = text(uname.nodename());
     let short = nodename.split('.').next().unwrap_or_default().to_owned();
-    let fqdn = fqdn(&root.read("/etc/hosts"), &nodename, &short);
+    let fqdn = full_name(&root.read("/etc/hosts"), &nodename, &short);
     let machine = text(uname.machine());
     // Ansible reports all 32-bit x86 generations as i386.
     let architecture = match machine.as_str() {
@@ -63,7 +63,7 @@ fn uname(root: &FactsRoot, out: &mut Map<String, Value>) {
 
 /// The fully qualified name of this host from `/etc/hosts`, or else its node name. DNS is not
 /// queried, because a query may take long.
-fn fqdn(hosts: &str, nodename: &str, short: &str) -> String {
+pub fn full_name(hosts: &str, nodename: &str, short: &str) -> String {
     if nodename.contains('.') {
         return nodename.to_owned();
     }

@@ -14,6 +14,7 @@ mod network;
 mod python;
 mod system;
 
+pub(crate) use machine::full_name;
 pub use names::{ABSENT, NAMES, absence_reason, is_known};
 
 use crate::compile;

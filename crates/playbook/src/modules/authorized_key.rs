@@ -121,7 +121,15 @@ pub fn authorized_key(call: &mut ModuleCall) -> ModuleResult {
     let new = if same { text } else { new };
     let mut out = write_file::update_file_with_mode(call, &path, old, new.into_bytes(), "authorized_key", 0o600)?;
     out.extra_keys.insert("keyfile".into(), json!(path.display().to_string()));
-    out.extra_keys.insert("user".into(), json!(user));
+    for (name, value) in [
+        ("exclusive", json!(call.flag("exclusive", false))),
+        ("key", json!(given)),
+        ("key_options", json!(call.text(&["key_options"]))),
+        ("state", json!(if present { "present" } else { "absent" })),
+        ("user", json!(user)),
+    ] {
+        out.extra_keys.insert(name.into(), value);
+    }
     Ok(out)
 }
 

@@ -4,6 +4,7 @@
 use super::lineinfile::compile_pattern;
 use super::{ModuleCall, ModuleResult, TaskOutcome, write_file};
 use crate::lang::file_regex::{FileRegex, LineRules};
+use serde_json::json;
 use std::path::PathBuf;
 
 /// The path of a file and its content. None: the file does not exist.
@@ -152,5 +153,6 @@ pub fn replace(call: &mut ModuleCall) -> ModuleResult {
     if out.changed && out.diff.is_some() {
         out.msg = format!("{count} replacements made");
     }
+    out.extra_keys.insert("rc".into(), json!(0));
     Ok(out)
 }

@@ -95,7 +95,7 @@ pub struct WebResponse {
 pub fn send_request(call: &ModuleCall, wish: &WebRequest) -> Result<WebResponse, String> {
     let url = wish.url;
     if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err(format!("{} is not an http or https URL; use `provisioner: ansible`", host_of(url)));
+        return Err(format!("`{}` is not an http or https URL", mask_password(url)));
     }
     let until = call.until.unwrap_or_else(|| Instant::now() + REQUEST_TIMEOUT);
     let quiet = call.seconds("timeout", wish.timeout)?.max(Duration::from_millis(100));

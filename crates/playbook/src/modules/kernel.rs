@@ -169,6 +169,10 @@ pub fn hostname(call: &mut ModuleCall) -> ModuleResult {
     }
     let short = name.split('.').next().unwrap_or(&name);
     out.facts.insert("ansible_hostname".into(), json!(short));
+    let hosts = call.ground.node.read(Path::new("/etc/hosts")).unwrap_or_default();
+    let full = facts::full_name(&String::from_utf8_lossy(&hosts), &name, short);
+    out.facts.insert("ansible_domain".into(), json!(full.split_once('.').map_or("", |(_, domain)| domain)));
+    out.facts.insert("ansible_fqdn".into(), json!(full));
     out.facts.insert("ansible_nodename".into(), json!(name));
     out.extra_keys.insert("name".into(), json!(name));
     Ok(out)

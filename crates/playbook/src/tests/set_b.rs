@@ -196,6 +196,7 @@ fn the_kernels_parameters_and_what_the_node_has() {
           - services['a.service'].state == 'running' and services['a.service'].status == 'enabled'
           - services['b.service'].state == 'stopped' and services['c.service'].state == 'running'
           - packages.a[0].version == '1.0' and packages.b is undefined and ansible_hostname == 'another'
+          - ansible_fqdn == 'another.name.here' and ansible_domain == 'name.here'
 ";
     let plan = plan(d, &[("site.yml", text)]);
     let check = go(&plan, &PlaybookRunOptions { check: true, ..options(d) }).assert_success();
@@ -322,4 +323,76 @@ fn units_are_asked_for_and_told_over_dbus() {
     assert_eq!(why, "start bad.service: the job ended as `failed`, result exit-code");
     let (_, why, _) = run("systemd: {name: none, state: started}", false);
     assert_eq!(why, "Could not find the requested service none: host");
+}
+
+/// Runs tasks and asserts conditions on what they register.
+fn assert_results(dir: &Path, check: bool, tasks: &str, conditions: &[&str]) {
+    let that: Vec<String> = conditions.iter().map(|condition| json!(condition).to_string()).collect();
+    let text = format!("- hosts: all\n  tasks:\n{tasks}    - assert: {{that: [{}]}}\n", that.join(", "));
+    let ran = go(&plan(dir, &[("site.yml", &text)]), &PlaybookRunOptions { check, ..options(dir) });
+    ran.assert_success();
+}
+
+#[test]
+fn results_have_the_keys_of_ansibles_modules() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path().canonicalize().unwrap();
+    std::fs::write(d.join("f"), "a\n").unwrap();
+    let user = "    - {user: {name: remoor-test-new, comment: Me, groups: [adm, tty], system: true}, register: new}
+    - {user: {name: daemon, append: true}, register: old}
+    - {user: {name: remoor-test-gone, state: absent}, register: gone}
+";
+    assert_results(
+        &d,
+        true,
+        user,
+        &[
+            "new.comment == 'Me' and new.groups == 'adm,tty' and new.system and new.create_home",
+            "old.append and not old.move_home and old.comment == 'daemon' and old.groups is undefined",
+            "gone.state == 'absent' and gone.force is undefined",
+        ],
+    );
+    let key = "    - authorized_key: {user: root, key: ssh-ed25519 AAAA me, path: '{{ dir }}/keys', manage_dir: false}
+      register: r
+";
+    assert_results(
+        &d,
+        true,
+        key,
+        &["r.key == 'ssh-ed25519 AAAA me' and r.state == 'present' and not r.exclusive and r.key_options is none"],
+    );
+    assert_results(
+        &d,
+        true,
+        "    - {pause: {minutes: 1}, register: r}\n",
+        &["r.rc == 0 and r.stdout == 'Paused for 1.0 minutes' and r.delta == 60 and r.user_input == ''"],
+    );
+    let replace = "    - {replace: {path: '{{ dir }}/f', regexp: a, replace: b}, register: r}\n";
+    assert_results(&d, false, replace, &["r.rc == 0 and r is changed"]);
+}
+
+#[test]
+fn get_url_reads_files_of_the_node_and_says_what_failed() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path().canonicalize().unwrap();
+    std::fs::write(d.join("a b"), "text").unwrap();
+    let tasks = "    - {get_url: {url: 'file://{{ dir }}/a%20b', dest: '{{ dir }}/c'}, register: first}
+    - {get_url: {url: 'file://{{ dir }}/a%20b', dest: '{{ dir }}/c'}, register: again}
+    - {get_url: {url: 'file://{{ dir }}/none', dest: '{{ dir }}/n'}, register: absent, ignore_errors: true}
+    - {get_url: {url: 'gopher://h/x', dest: '{{ dir }}/n'}, register: other, ignore_errors: true}
+    - get_url: {url: 'file://{{ dir }}/a%20b', dest: '{{ dir }}/n', checksum: 'md5:00'}
+      register: sum
+      ignore_errors: true
+";
+    let conditions = [
+        "first is changed and first.msg == 'OK (4 bytes)' and again is not changed",
+        "absent is failed and absent.dest == dir ~ '/n' and absent.url is search('none') and absent.status_code == -1",
+        "other is failed and 'gopher://h/x' in other.msg and other.elapsed == 0",
+        "sum is failed and 'expected 00' in sum.msg",
+    ];
+    assert_results(&d, true, tasks, &conditions);
+    assert!(!d.join("c").exists());
+    assert_results(&d, false, tasks, &conditions);
+    assert_eq!(std::fs::read_to_string(d.join("c")).unwrap(), "text");
+    assert!(!d.join("n").exists());
 }
