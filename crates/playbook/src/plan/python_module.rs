@@ -128,11 +128,18 @@ impl Plan {
     /// Whether the plan sets facts whose names are only known during a run: those of a Python
     /// module, and those that `set_fact` sets by computed names.
     pub fn sets_unknown_facts(&self) -> bool {
-        let mut computed = false;
+        self.computes_names().is_some() || self.modules.values().any(|module| module.facts)
+    }
+
+    /// The first `set_fact` task that computes the name of a variable.
+    pub fn computes_names(&self) -> Option<&Task> {
+        let mut found = None;
         self.each_task(&mut |task| {
-            computed |= task.module == "set_fact" && task.args.keys().any(|name| has_markup(name));
+            if found.is_none() && task.module == "set_fact" && task.args.keys().any(|name| has_markup(name)) {
+                found = Some(task);
+            }
         });
-        computed || self.modules.values().any(|module| module.facts)
+        found
     }
 
     /// Whether the module of this task sets facts.

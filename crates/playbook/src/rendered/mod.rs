@@ -77,6 +77,11 @@ pub fn review(
     out.review = Some(Review { files, names });
     out.plan();
     out.faults.extend(undefined::ungathered_fact_faults(plan, files));
+    if let (1.., Some(task)) = (out.unreported, plan.computes_names()) {
+        let message =
+            "this task computes the names of the variables that it sets, so undefined variables are not reported";
+        out.faults.push(Fault::warn(&task.place.file, task.place.line, 1, message));
+    }
     SecretTexts::new(&plan.secrets).mask_faults(&mut out.faults);
     (out.files, out.faults)
 }
@@ -141,6 +146,9 @@ struct Walk<'p> {
     /// Whether no run reaches the steps being walked: no host has their system, or nothing notifies
     /// the handler.
     never_reached: bool,
+    /// Number of undefined names that are not reported, because a task computes the names that it
+    /// sets.
+    unreported: usize,
 }
 
 impl<'p> Walk<'p> {
@@ -171,6 +179,7 @@ impl<'p> Walk<'p> {
             may_be_skipped_or_fail: false,
             may_be_skipped: false,
             never_reached: false,
+            unreported: 0,
         }
     }
 
@@ -475,6 +484,12 @@ impl<'p> Walk<'p> {
 
     fn note(&mut self, fault: TemplateFault, scope: &ExprScope, certain: bool) {
         let Some(review) = &self.review else { return };
+        // Tasks of which only a run knows the names that they set may set this one.
+        let name = fault.variable.as_deref().and_then(|name| name.split('.').next()).unwrap_or_default();
+        if fault.undefined && scope.get(name).is_none() && self.frame.plan().computes_names().is_some() {
+            self.unreported += 1;
+            return;
+        }
         self.faults.push(
             fault
                 .with_hint(review.names, scope)

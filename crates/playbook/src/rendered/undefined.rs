@@ -223,6 +223,17 @@ mod tests {
     }
 
     #[test]
+    fn computed_names_of_variables_give_one_warning_instead_of_one_for_each_name() {
+        let computed = "  - {set_fact: {'{{ item }}_x': 1}, loop: [a]}\n";
+        let reads = "  - debug: {msg: '{{ a_x }} {{ b_x }}'}\n  - debug: {msg: '{{ c_x }}'}\n";
+        let said = review_messages(&format!("{computed}{reads}"), "");
+        assert_eq!(said.len(), 1, "{said:#?}");
+        assert!(said[0].starts_with("warn site.yml:4 this task computes the names"), "{said:#?}");
+        assert_eq!(review_messages(computed, ""), [String::new(); 0]);
+        assert!(review_messages(reads, "").len() > 1);
+    }
+
+    #[test]
     fn what_asks_the_node_is_not_answered_by_who_looks_at_it() {
         for text in
             ["'/' is directory", "lookup('env', 'HOME')", "'~' | expanduser", "now().year", "'%Y' | strftime(0)"]
