@@ -394,7 +394,7 @@ fn connection_for(
         Ok(_) => {
             let message = format!("the plan of `{name}`, with its files, is larger than {} MiB", PLAN_MAX >> 20);
             let fault = Fault::error(&plan.playbook, 0, 0, message);
-            Err(vec![fault.hint("let the host fetch large files itself, or use `provisioner: ansible`")])
+            Err(vec![fault.hint("let the host fetch large files itself, for example with get_url")])
         }
         Err(error) => Err(vec![Fault::error(&plan.playbook, 0, 0, format!("the plan can't be sent: {error}"))]),
     }

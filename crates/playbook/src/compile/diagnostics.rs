@@ -1,5 +1,6 @@
 //! Collects the errors and warnings of a compilation, so that all of them can be reported.
 
+use super::HINT_ANSIBLE;
 use remoor_model::Fault;
 use std::collections::BTreeSet;
 
@@ -35,5 +36,19 @@ impl Diagnostics {
 
     pub fn warn(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {
         self.warnings.push(Fault::warn(file, at.0, at.1, message).hint(hint));
+    }
+}
+
+/// Replaces the words about a fleet in a text by words about a playbook that runs without a fleet.
+pub(super) fn without_fleet(text: &str) -> String {
+    text.replace("the fleet directory", "the directory of the playbook")
+        .replace(HINT_ANSIBLE, "run this playbook with ansible-playbook")
+}
+
+/// Like `without_fleet`, for the texts of faults.
+pub(super) fn name_no_fleet(faults: &mut [Fault]) {
+    for fault in faults {
+        fault.message = without_fleet(&fault.message);
+        fault.hint = fault.hint.as_deref().map(without_fleet);
     }
 }

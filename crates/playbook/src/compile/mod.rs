@@ -207,6 +207,9 @@ pub fn compile(
     faults.extend(argument_specs::unmet_faults(&plan, unmet, &host.vars));
     let (reached, mut refused) = Compiler::refusal_faults(refused, &plan, &in_ansible);
     faults.extend(reached);
+    if options.delegates {
+        [&mut faults, &mut warnings, &mut refused].into_iter().for_each(|list| diagnostics::name_no_fleet(list));
+    }
     faults.sort();
     faults.dedup();
     if opened.exceeds_limits() {
@@ -268,6 +271,7 @@ pub fn outline(
     let masks = SecretTexts::new(&opened);
     let Diagnostics { mut faults, limits, .. } = compiler.diagnostics;
     faults.extend(limits);
+    diagnostics::name_no_fleet(&mut faults);
     faults.sort();
     faults.dedup();
     masks.mask_faults(&mut faults);

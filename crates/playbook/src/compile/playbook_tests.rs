@@ -68,12 +68,12 @@ fn keys_of_many_hosts_are_read_and_checked() {
     expect_test::expect![[r#"
         site.yml:2:11: `serial` takes numbers and percentages, found `many`
         site.yml:3:10: `shuffle` is not a supported `order`
-          hint: use `provisioner: ansible`
+          hint: run this playbook with ansible-playbook
         site.yml:4:24: `max_fail_percentage` takes a number
         site.yml:5:10: `hosts` names no host
         site.yml:6:3: a play needs `hosts`
         site.yml:7:10: `hosts`: `nowhere` is undefined
-        site.yml:8:20: none.yml is not in the fleet directory
+        site.yml:8:20: none.yml is not in the directory of the playbook
         site.yml:9:20: site.yml imports itself: site.yml -> site.yml
         site.yml:10:3: a play is a map, found a number
     "#]]

@@ -1,7 +1,7 @@
 //! Replaces a task that cannot be compiled by a step that fails when the run reaches it. As in
 //! Ansible, such a task does no harm behind a condition that is false on the host.
 
-use super::diagnostics::{FaultKey, key_of};
+use super::diagnostics::{self, FaultKey, key_of};
 use super::{Compiler, Context};
 use crate::lang::yaml::SpannedNode;
 use crate::plan::{HostRules, OutcomeRules, Plan, PlanStep, REFUSED, Task};
@@ -86,7 +86,9 @@ impl Compiler<'_> {
             true => fault.message.clone(),
             false => format!("{}:{}: {}", fault.file, fault.line, fault.message),
         };
-        let mut messages: Vec<String> = faults.iter().take(FAULTS_SHOWN).map(shown).collect();
+        let delegates = self.options.delegates;
+        let said = |text: String| if delegates { diagnostics::without_fleet(&text) } else { text };
+        let mut messages: Vec<String> = faults.iter().take(FAULTS_SHOWN).map(shown).map(said).collect();
         if faults.len() > FAULTS_SHOWN {
             messages.push(format!("{} more", faults.len() - FAULTS_SHOWN));
         }

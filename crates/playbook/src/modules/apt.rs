@@ -299,9 +299,7 @@ fn reports_change(done: &Finished) -> bool {
 /// Installs a package file that is on the node.
 fn install_deb_file(call: &mut ModuleCall, path: &str) -> ModuleResult {
     if path.contains("://") {
-        return Err(
-            "`deb` must be a file on the node; download it first with get_url, or use `provisioner: ansible`".into()
-        );
+        return Err("`deb` must be a file on the node; download it first with get_url".into());
     }
     let file = Path::new(path);
     let there = call.ground.node.follow(file).is_some();

@@ -54,7 +54,7 @@ pub fn authorized_key(call: &mut ModuleCall) -> ModuleResult {
     let user = call.required_text(&["user"])?;
     let given = call.required_text(&["key"])?;
     if given.trim_start().starts_with("http") || given.trim_start().starts_with("file:") {
-        return Err("`key` must contain the keys themselves, not a URL; use `provisioner: ansible`".into());
+        return Err("`key` must contain the keys themselves, not a URL".into());
     }
     let mut wanted = Vec::new();
     for line in given.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {

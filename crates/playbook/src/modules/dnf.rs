@@ -40,7 +40,7 @@ pub fn dnf(call: &mut ModuleCall) -> ModuleResult {
     let on_path = call.env.iter().any(|(name, _)| name == "PATH");
     let asked: &[&str] = if call.task.module == "yum" { &["yum", "dnf"] } else { &["dnf", "yum"] };
     let Some(program) = asked.iter().find(there).or(asked.first().filter(|_| on_path)) else {
-        return Err("this node has neither dnf nor yum; use `package`, or `provisioner: ansible`".into());
+        return Err("this node has neither dnf nor yum; use `package`".into());
     };
     call.env.push(("LC_ALL".into(), "C".into()));
     let names = call.list(&["name", "pkg"]);

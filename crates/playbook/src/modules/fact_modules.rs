@@ -96,7 +96,7 @@ pub fn package_facts(call: &mut ModuleCall) -> ModuleResult {
         .flatten()
         .filter(|done| done.success());
     if dpkg.is_none() && rpm.is_none() {
-        return Err("neither dpkg nor rpm works on this node; use `provisioner: ansible`".into());
+        return Err("neither dpkg nor rpm works on this node".into());
     }
     for line in dpkg.iter().flat_map(|done| done.stdout.lines()) {
         let fields: Vec<&str> = line.split('\t').collect();

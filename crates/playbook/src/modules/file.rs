@@ -176,7 +176,7 @@ fn recurse(call: &mut ModuleCall, path: &Path, out: &mut TaskOutcome) -> Result<
 /// have created are followed.
 fn follow_target(call: &ModuleCall, path: &Path) -> Result<(PathBuf, Stat), String> {
     if !call.flag("follow", true) {
-        return Err("owner, mode and times of a symbolic link itself cannot be set; use `provisioner: ansible`".into());
+        return Err("owner, mode and times of a symbolic link itself cannot be set".into());
     }
     let (real, stat) = call.ground.node.follow_trusted(path)?;
     let message = || format!("{} is a dangling symbolic link", path.display());

@@ -303,7 +303,7 @@ impl WebResponse {
             };
             all += n as u64;
             if all > most {
-                return Err(format!("{host}: more than {} MiB; use `provisioner: ansible`", most >> 20));
+                return Err(format!("{host}: more than {} MiB", most >> 20));
             }
             to.write_all(&piece[..n]).map_err(|e| format!("cannot store the response of {host}: {e}"))?;
         }

@@ -35,7 +35,7 @@ pub fn mount(call: &mut ModuleCall) -> ModuleResult {
             remount(call, &fstab, &path)?;
             TaskOutcome::change("remounted")
         }
-        other => return Err(format!("`{other}` is not a supported state of mount; use `provisioner: ansible`")),
+        other => return Err(format!("`{other}` is not a supported state of mount")),
     };
     out.extra_keys.remove("dest");
     for (key, value) in [

@@ -12,8 +12,8 @@ pub fn package(call: &mut ModuleCall) -> ModuleResult {
         Some("dnf" | "dnf4" | "dnf5" | "yum") => run_with_manager("dnf", dnf::dnf, call),
         None | Some("auto") if there("apt-get") => run_with_manager("apt", apt::apt, call),
         None | Some("auto") if there("dnf") || there("yum") => run_with_manager("dnf", dnf::dnf, call),
-        None | Some("auto") => Err("this node has neither apt-get nor dnf nor yum; use `provisioner: ansible`".into()),
-        Some(other) => Err(format!("the package manager `{other}` is not supported; use `provisioner: ansible`")),
+        None | Some("auto") => Err("this node has neither apt-get nor dnf nor yum".into()),
+        Some(other) => Err(format!("the package manager `{other}` is not supported")),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 pub(super) fn label_refusal(args: &Map<String, Value>, selinux: bool) -> Option<String> {
     let label = |name: &&&str| args.get(**name).is_some_and(|value| !value.is_null());
     let name = ["setype", "selevel", "serole", "seuser"].iter().find(label).filter(|_| selinux)?;
-    Some(format!("`{name}` is not supported on a node with SELinux; use `provisioner: ansible`"))
+    Some(format!("`{name}` is not supported on a node with SELinux"))
 }
 
 #[cfg(test)]

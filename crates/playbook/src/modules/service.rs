@@ -54,9 +54,7 @@ impl UnitInProgress<'_> {
 
 pub fn service(call: &mut ModuleCall) -> ModuleResult {
     if let Some(other) = call.text(&["use"]).filter(|u| !matches!(u.as_str(), "auto" | "systemd")) {
-        return Err(format!(
-            "the service manager `{other}` is not supported, only systemd; use `provisioner: ansible`"
-        ));
+        return Err(format!("the service manager `{other}` is not supported, only systemd"));
     }
     let mut manager = manager_for_task(call)?;
     if call.flag("daemon_reload", call.flag("daemon-reload", false)) {
@@ -272,8 +270,7 @@ fn show_unit(
     let mut argv = vec!["systemctl", "show", "--no-pager"];
     argv.extend(scope_flag(call)?);
     argv.extend(["--", name]);
-    let done =
-        call.run_quietly(&argv).map_err(|e| format!("{e}; this node has no systemd, use `provisioner: ansible`"))?;
+    let done = call.run_quietly(&argv).map_err(|e| format!("{e}; this node has no systemd"))?;
     require_success("systemctl show", &done)?;
     let told = done.stdout.lines().filter_map(|l| l.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned()));
     Ok(call.ground.node.predicted_unit(name, told.collect()))

@@ -97,7 +97,7 @@ fn zone_of_files(call: &ModuleCall, key: &str, wanted: &str) -> Result<String, S
     }
     let node = &call.ground.node;
     if node.follow(Path::new("/etc/debian_version")).is_none() {
-        return Err("this node has no usable `timedatectl`; use `provisioner: ansible`".into());
+        return Err("this node has no usable `timedatectl`".into());
     }
     let text = match node.stat(Path::new("/etc/timezone"))? {
         Some(_) => String::from_utf8_lossy(&node.read(Path::new("/etc/timezone"))?).trim().to_owned(),

@@ -167,7 +167,7 @@ pub fn unzip(call: &ModuleCall, archive: &Path, root: &Path) -> Result<Vec<Strin
         return Err(unpack_failure("unzip", &list));
     }
     if list.stdout.ends_with("[output cut]") {
-        return Err("the archive has more names than can be listed; use `provisioner: ansible`".into());
+        return Err("the archive has more names than can be listed".into());
     }
     let mut begin = vec!["unzip", "-o", "-q"];
     begin.extend(extra.iter().map(String::as_str));
@@ -198,7 +198,7 @@ fn missing_program(program: &str, why: &str) -> String {
 /// Rejects `extra_opts` that could change where files are written.
 fn check_extra_opts(extra: &[String]) -> Result<(), String> {
     match options::odd_extra(extra.iter().map(String::as_str)) {
-        Some(odd) => Err(format!("`extra_opts`: {odd} is not supported; use `provisioner: ansible`")),
+        Some(odd) => Err(format!("`extra_opts`: {odd} is not supported")),
         None => Ok(()),
     }
 }

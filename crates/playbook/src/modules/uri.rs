@@ -129,9 +129,7 @@ fn body(call: &ModuleCall) -> Result<(Vec<u8>, Option<&'static str>), String> {
             Value::Number(n) => Ok((n.to_string().into_bytes(), None)),
             _ => Err("`body` must be text if `body_format` is raw; did you mean json?".into()),
         },
-        other => {
-            Err(format!("`body_format` must be raw, json or form-urlencoded, not {other}; use `provisioner: ansible`"))
-        }
+        other => Err(format!("`body_format` must be raw, json or form-urlencoded, not {other}")),
     }
 }
 

@@ -264,7 +264,7 @@ fn file_glob(patterns: &[Value], repeat: &Repeat) -> Result<Vec<Value>, String> 
             return Err(format!("`with_fileglob` takes patterns, found {pattern}"));
         };
         if text.starts_with('/') {
-            return Err(format!("`{text}` is outside the fleet directory"));
+            return Err(format!("`{text}` is outside the directory of the playbook"));
         }
         let (folder, name) = text.rsplit_once('/').unwrap_or(("", text));
         let fits = hosts::wildcard(name)?;
