@@ -94,7 +94,8 @@ impl Files {
 
     /// Whether any text file contains this word.
     pub fn contains_word(&self, word: &str) -> bool {
-        // A search that compares each position takes seconds for a large repository in a debug build.
+        // A search that compares each position takes seconds for a large repository in a debug
+        // build.
         self.set.0.values().any(|bytes| std::str::from_utf8(bytes).is_ok_and(|text| text.contains(word)))
     }
 }

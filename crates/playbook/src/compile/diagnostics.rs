@@ -40,15 +40,15 @@ impl Diagnostics {
 }
 
 /// Replaces the words about a fleet in a text by words about a playbook that runs without a fleet.
-pub(super) fn without_fleet(text: &str) -> String {
+pub(super) fn drop_fleet_words(text: &str) -> String {
     text.replace("the fleet directory", "the directory of the playbook")
         .replace(HINT_ANSIBLE, "run this playbook with ansible-playbook")
 }
 
-/// Like `without_fleet`, for the texts of faults.
+/// Like `drop_fleet_words`, for the texts of faults.
 pub(super) fn name_no_fleet(faults: &mut [Fault]) {
     for fault in faults {
-        fault.message = without_fleet(&fault.message);
-        fault.hint = fault.hint.as_deref().map(without_fleet);
+        fault.message = drop_fleet_words(&fault.message);
+        fault.hint = fault.hint.as_deref().map(drop_fleet_words);
     }
 }

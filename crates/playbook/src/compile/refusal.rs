@@ -87,7 +87,7 @@ impl Compiler<'_> {
             false => format!("{}:{}: {}", fault.file, fault.line, fault.message),
         };
         let delegates = self.options.delegates;
-        let said = |text: String| if delegates { diagnostics::without_fleet(&text) } else { text };
+        let said = |text: String| if delegates { diagnostics::drop_fleet_words(&text) } else { text };
         let mut messages: Vec<String> = faults.iter().take(FAULTS_SHOWN).map(shown).map(said).collect();
         if faults.len() > FAULTS_SHOWN {
             messages.push(format!("{} more", faults.len() - FAULTS_SHOWN));

@@ -67,7 +67,7 @@ pub fn get_url(call: &mut ModuleCall) -> ModuleResult {
     }
     let got = match http_request::send_request(call, &wish) {
         Ok(got) => got,
-        Err(why) => return Ok(no_response(why, &url, &dest, start)),
+        Err(why) => return Ok(fail_without_response(why, &url, &dest, start)),
     };
     let (status, said) = (got.status, got.status_text());
     if let (304, Some((real, _))) = (status, &there) {
@@ -171,7 +171,7 @@ fn copy_from_node(
     let found = node.follow(source).filter(|(_, stat)| atomic_fs::kind(stat) == FileType::RegularFile);
     let Some((source, stat)) = found else {
         let why = format!("Request failed: {} is not a file of this node", source.display());
-        return Ok(no_response(node.note_missing(why), url, dest, start));
+        return Ok(fail_without_response(node.note_missing(why), url, dest, start));
     };
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     let out = place_file(call, (&source, size), dest, sum, "file:")?;
@@ -179,7 +179,7 @@ fn copy_from_node(
 }
 
 /// The failed outcome of a download without a response. Ansible's status code is -1 then.
-fn no_response(why: String, url: &str, dest: &Path, start: Instant) -> TaskOutcome {
+fn fail_without_response(why: String, url: &str, dest: &Path, start: Instant) -> TaskOutcome {
     let mut out =
         add_result_keys(TaskOutcome { failed: true, msg: why, ..TaskOutcome::default() }, url, dest, "", None, start);
     out.extra_keys.insert("status_code".into(), json!(-1));
@@ -199,7 +199,7 @@ fn predict_outcome(
     let url = wish.url;
     let got = match http_request::send_request(call, &WebRequest { method: "HEAD", ..wish }) {
         Ok(got) => got,
-        Err(why) => return Ok(no_response(why, url, dest, start)),
+        Err(why) => return Ok(fail_without_response(why, url, dest, start)),
     };
     if let (304, Some((real, _))) = (got.status, &there) {
         let out = only_attributes(call, real)?;

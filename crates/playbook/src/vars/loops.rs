@@ -288,7 +288,7 @@ fn first_found(scope: &ExprScope, repeat: &Repeat) -> Result<Vec<Value>, String>
     let mut skip = false;
     terms(scope, &repeat.items, &mut names, &mut skip)?;
     for name in &names {
-        if let Some(path) = planned_file(scope, repeat, name) {
+        if let Some(path) = find_planned_file(scope, repeat, name) {
             return Ok(vec![json!(path)]);
         }
         let found = repeat.dirs.iter().filter_map(|dir| join(dir, name)).find(|path| repeat.files.contains(path));
@@ -301,7 +301,7 @@ fn first_found(scope: &ExprScope, repeat: &Repeat) -> Result<Vec<Value>, String>
 
 /// The file of the plan that an absolute name means, because a variable of the name begins with
 /// `role_path` or `playbook_dir`.
-fn planned_file<'r>(scope: &ExprScope, repeat: &'r Repeat, name: &str) -> Option<&'r String> {
+fn find_planned_file<'r>(scope: &ExprScope, repeat: &'r Repeat, name: &str) -> Option<&'r String> {
     if !name.starts_with('/') {
         return None;
     }
