@@ -52,3 +52,9 @@ pub(super) fn name_no_fleet(faults: &mut [Fault]) {
         fault.hint = fault.hint.as_deref().map(drop_fleet_words);
     }
 }
+
+/// Sorts faults by their places, and removes repeated ones.
+pub(super) fn sort_faults(faults: &mut Vec<Fault>) {
+    faults.sort();
+    faults.dedup();
+}

@@ -210,8 +210,7 @@ pub fn compile(
     if options.delegates {
         [&mut faults, &mut warnings, &mut refused].into_iter().for_each(|list| diagnostics::name_no_fleet(list));
     }
-    faults.sort();
-    faults.dedup();
+    diagnostics::sort_faults(&mut faults);
     if opened.exceeds_limits() {
         return Err(vec![encrypted::limit_fault(playbook)]);
     }
@@ -221,8 +220,7 @@ pub fn compile(
         return Err(faults);
     }
     for list in [&mut warnings, &mut refused, &mut encrypted.unknown] {
-        list.sort();
-        list.dedup();
+        diagnostics::sort_faults(list);
         masks.mask_faults(list);
     }
     // Of the variables about other hosts and about the run, only those that the playbook reads are
@@ -272,8 +270,7 @@ pub fn outline(
     let Diagnostics { mut faults, limits, .. } = compiler.diagnostics;
     faults.extend(limits);
     diagnostics::name_no_fleet(&mut faults);
-    faults.sort();
-    faults.dedup();
+    diagnostics::sort_faults(&mut faults);
     masks.mask_faults(&mut faults);
     if faults.is_empty() { Ok(out) } else { Err(faults) }
 }

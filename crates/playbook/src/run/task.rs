@@ -411,11 +411,9 @@ impl<'a> Run<'a, '_> {
         }
         let vague = self.ground.node.take_indeterminate() || trace.unknown;
         self.ground.node = kept.unwrap_or_else(|| std::mem::take(&mut self.ground.node));
-        let answer = match never_fails(task) {
-            // Whether the task would fail in a run does not matter, because a failure counts as ok.
-            true if answer.is_err() && !trace.unknown => answer,
-            _ => doubt_answer(answer, vague, trace.unknown),
-        };
+        // If a failure counts as ok, it does not matter whether the task would fail in a run.
+        let doubtful = vague && (trace.unknown || !never_fails(task));
+        let answer = doubt_answer(answer, doubtful, trace.unknown);
         if let (Ok(TaskOutcome { unknown: true, .. }), Some(would)) = (&answer, self.ground.node.predicted_state_mut())
         {
             would.mark_unknown();
