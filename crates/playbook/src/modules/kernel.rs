@@ -156,10 +156,16 @@ pub fn hostname(call: &mut ModuleCall) -> ModuleResult {
     let told = call.predicted_text("hostname");
     let now = told.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let mut out = TaskOutcome::default();
+    // As in Ansible, the permanent names come first, because NetworkManager complains otherwise.
+    let permanent = ["hostnamectl", "--pretty", "--static", "set-hostname", "--", &name];
+    let current = ["hostnamectl", "--transient", "set-hostname", "--", &name];
+    for (argv, differs) in [(&permanent[..], kept != name), (&current[..], now != name)] {
+        if differs {
+            let done = call.run_or_predict(argv, |would| would.set_text("hostname", &name))?;
+            require_success("hostnamectl", &done)?;
+        }
+    }
     if kept != name || now != name {
-        let done = call
-            .run_or_predict(&["hostnamectl", "set-hostname", "--", &name], |would| would.set_text("hostname", &name))?;
-        require_success("hostnamectl", &done)?;
         if call.ground.node.is_check_mode() {
             let all = crate::os::atomic_fs::Attributes { mode: Some(0o644), ..Default::default() };
             call.ground.node.write(path, format!("{name}\n").as_bytes(), all, &mut |_| Ok(()))?;

@@ -232,6 +232,25 @@ fn a_value_that_the_kernel_refuses_is_not_written_to_the_file() {
     assert!(!run("net.missing", false).1);
 }
 
+#[test]
+fn the_pretty_and_the_static_hostname_are_set_before_the_current_one() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::write(d.join("hostnamectl"), format!("#!/bin/sh\necho \"$*\" >> {}/log\n", d.display())).unwrap();
+    std::fs::set_permissions(d.join("hostnamectl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = "
+- hosts: all
+  environment: {PATH: '{{ dir }}:/usr/bin:/bin'}
+  tasks:
+    - {hostname: {name: remoor-test.name.here}}
+";
+    go(&plan(d, &[("site.yml", text)]), &options(d)).assert_success();
+    let log = std::fs::read_to_string(d.join("log")).unwrap();
+    let want =
+        ["--pretty --static", "--transient"].map(|kind| format!("{kind} set-hostname -- remoor-test.name.here\n"));
+    assert_eq!(log, want.concat());
+}
+
 /// Compares the commands that would be run. Check mode runs none of them.
 #[test]
 fn accounts_are_made_and_changed_as_the_options_say() {
