@@ -358,6 +358,9 @@ Examples:
     /// Render templates for the process that starts it
     #[command(hide = true)]
     Render,
+    /// Run a task of a playbook in the background, for the executor that starts it
+    #[command(hide = true)]
+    RunTask,
     /// Print the JSON Schema of check files or of remoor.yml, for editors
     Schema(SchemaArgs),
     /// Print a shell completion script

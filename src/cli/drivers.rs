@@ -350,6 +350,11 @@ pub fn exec(state_dir: &Path) -> anyhow::Result<std::process::ExitCode> {
     Ok(exec::main(state_dir, &exec::NodeWork))
 }
 
+/// Runs the job on standard input, for an executor.
+pub fn serve_job() -> std::process::ExitCode {
+    exec::serve_job()
+}
+
 /// The SSH host keys that a machine offers now, each as (fingerprint, key). The keys are not
 /// verified.
 pub fn offered_keys(host: &str, port: u16) -> Result<Vec<(String, String)>, String> {

@@ -62,6 +62,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Verb::Exec(exec) = &cli.verb {
         return drivers::exec(&exec.state_dir).unwrap_or_else(|e| report_result(Err(e)).into());
     }
+    if let Verb::RunTask = &cli.verb {
+        return drivers::serve_job();
+    }
     match dispatch(cli.verb) {
         Err(error) if plugin => {
             check_files::report_unknown(&Out::without_options(), &CommandError::from_error(&error)).into()
@@ -228,6 +231,7 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         | Verb::Node(_)
         | Verb::Exec(_)
         | Verb::Render
+        | Verb::RunTask
         | Verb::Completions(_)
         | Verb::Man(_)
         | Verb::Schema(_) => {

@@ -37,7 +37,7 @@ ansible_python_interpreter={}
 DIFFERENCES = {
     "add_host": "refused",
     "any_errors_fatal": "the other hosts finish their current task before they end",
-    "asynchronous": "`poll: 0` is refused",
+    "asynchronous": "with `--check`, the result of a task in the background is unknown",
     "facts": "gathering facts is no task, and there are no facts about Python",
     "failure_ends_host": "`ansible_play_hosts` contains hosts that failed in the same play",
     "group_by": "refused",

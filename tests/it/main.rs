@@ -23,6 +23,7 @@ mod lost_gossip;
 mod managed;
 mod members;
 mod play;
+mod play_background;
 mod play_delegation;
 mod play_inventory;
 mod play_lookups;

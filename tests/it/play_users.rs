@@ -50,6 +50,9 @@ const SITE: &str = r#"
     - {shell: 'cat /proc/self/status | grep -E "^(Uid|Gid|CapEff|CapPrm)"', register: ids, changed_when: false}
     - {script: said.sh one, register: script}
     - {setup: {gather_subset: ["!all", "!min", user]}, register: facts}
+    - {shell: id -un, async: 600, poll: 0, register: job, changed_when: false}
+    - {async_status: {jid: "{{ job.ansible_job_id }}"}, register: of_job, until: of_job is finished, retries: 600, delay: 0.1}
+    - {shell: stat -c %U ~/.ansible_async ~/.ansible_async/j*, register: owners, changed_when: false}
     - {debug: {msg: nobody}, become_user: no-such-user-at-all, register: shown}
     - copy:
         dest: "{{ dir }}/results.json"
@@ -57,7 +60,7 @@ const SITE: &str = r#"
           'block': block, 'replaced': replaced, 'link': link, 'through': through, 'home': home, 'absent': absent, 'assembled': assembled,
           'unpacked': unpacked, 'cloned': cloned, 'known': known, 'stat': stat, 'closed': closed, 'found': found, 'read': read,
           'unreadable': unreadable, 'unwritable': unwritable, 'unchangeable': unchangeable, 'unremovable': unremovable,
-          'ungivable': ungivable, 'said': said, 'refused': refused, 'ids': ids, 'script': script,
+          'ungivable': ungivable, 'said': said, 'refused': refused, 'ids': ids, 'script': script, 'of_job': of_job, 'owners': owners,
           'shown': shown, 'facts': facts.ansible_facts | dict2items | selectattr('key', 'match', 'ansible_(user|real|effective)_') | items2dict
           } | to_nice_json }}"
         mode: "0644"

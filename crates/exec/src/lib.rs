@@ -12,6 +12,7 @@
 pub mod wire;
 
 // The main loop, the execution of orders, and the implementation of the work.
+mod background;
 mod cancel;
 mod controller_asks;
 mod executor;
@@ -36,6 +37,7 @@ mod persist;
 mod program;
 mod runs;
 
+pub use background::serve_job;
 pub use cancel::{SessionCancel, Stop};
 pub use fence::{FenceError, FenceStore};
 pub use host::host_part;

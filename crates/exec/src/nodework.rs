@@ -1,5 +1,6 @@
 //! The real work of an executor on its own machine: digest, checks and plans.
 
+use super::background;
 use super::cancel::{SessionCancel, Stop};
 use super::executor::panic_text;
 use super::wire::{PlayOrder, RunOrder, RunPhase};
@@ -79,6 +80,7 @@ impl ExecutorWork for NodeWork {
             park_dir: paths.park.clone(),
             secret: order.secret.clone(),
             check: false,
+            background: Some(background::starter()),
             ..playbook::PlaybookRunOptions::default()
         };
         drive(&plan, &options, cancel, sink).0
@@ -109,6 +111,7 @@ impl ExecutorWork for NodeWork {
             }),
             check: order.check,
             login,
+            background: Some(background::starter()),
             ..playbook::PlaybookRunOptions::default()
         };
         let (mut end, defect) = drive(&plan, &options, cancel, sink);

@@ -31,11 +31,11 @@ pub use compile::{
     VaultAccess, compile, downgrade_undefined, merge_refusal_notes, outline, vars_prompts,
 };
 pub use delegate::{
-    ControllerFile, ControllerLink, ControllerRequest, ControllerView, DelegatedRequest, DelegatedTask,
-    DelegationError, FetchAnswer, FetchRequest, FetchTarget, FileAnswer, HostValues, IncomingFile, LookupRequest,
-    OnceAnswer, OtherValues, PlannedChange, PlannedLookup, RebootRequest, RequestLimits, RequestedTask, SENT_MAX,
-    SharedValues, TaskOccurrence, ValueOrigin, plan_delegated, plan_fetch, plan_inventory_change, plan_lookup,
-    read_request,
+    BackgroundJob, BackgroundStarter, ControllerFile, ControllerLink, ControllerRequest, ControllerView,
+    DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest, FetchTarget, FileAnswer, HostValues,
+    IncomingFile, LookupRequest, OnceAnswer, OtherValues, PlannedChange, PlannedLookup, RebootRequest, RequestLimits,
+    RequestedTask, SENT_MAX, SharedValues, TaskOccurrence, ValueOrigin, plan_delegated, plan_fetch,
+    plan_inventory_change, plan_lookup, read_request, run_job,
 };
 pub use facts::gather;
 pub use filters::{

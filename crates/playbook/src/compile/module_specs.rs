@@ -87,6 +87,7 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("ufw", ["state" "default" "policy" "rule" "logging" "direction" "delete" "route" "insert" "insert_relative_to" "interface" "if" "interface_in" "if_in" "interface_out" "if_out" "log" "from_ip" "from" "src" "from_port" "to_ip" "to" "dest" "to_port" "port" "proto" "protocol" "name" "app" "comment"], need [["state" "default" "policy" "rule" "logging"]]),
     spec!("pip", ["name" "requirements" "version" "state" "virtualenv" "virtualenv_command" "virtualenv_python" "virtualenv_site_packages" "extra_args" "editable" "chdir" "executable" "umask" "break_system_packages"], need [["name" "requirements"]]),
     spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
+    spec!("async_status", ["jid" "mode"], need [["jid"]]),
     spec!("validate_argument_spec", ["argument_spec" "provided_arguments" "validate_args_context"], need [["argument_spec"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
     spec!("set_fact", []),
@@ -113,7 +114,7 @@ const COLLECTIONS: &[(&str, &str)] = &[
 
 /// Ansible modules that remoor refuses, because their action plugin runs on the controller or
 /// because Ansible has removed them.
-pub const UNSUPPORTED_MODULES: &str = "synchronize async_status set_stats \
+pub const UNSUPPORTED_MODULES: &str = "synchronize set_stats \
     docker kube";
 
 /// Ansible modules that are not native and run as Python. The list distinguishes them from typing
@@ -250,6 +251,7 @@ pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
         ("ufw", "rule") => &["allow", "deny", "limit", "reject"],
         ("ufw", "insert_relative_to") => &["zero", "first-ipv4", "last-ipv4", "first-ipv6", "last-ipv6"],
         ("ufw", "proto" | "protocol") => &["ah", "any", "esp", "ipv6", "tcp", "udp", "gre", "igmp", "vrrp"],
+        ("async_status", "mode") => &["status", "cleanup"],
         ("systemd", "scope") => &["system", "user", "global"],
         _ => return None,
     })

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const OWN: [&str; 4] = ["library", "module_utils", "action_plugins", "collections"];
 /// Native modules that Ansible runs by an action plugin. A module of the same name in a library
 /// does not replace them.
-const ACTIONS: &str = "add_host assert command copy debug dnf fail group_by include_role include_tasks import_role import_tasks \
+const ACTIONS: &str = "add_host assert async_status command copy debug dnf fail group_by include_role include_tasks import_role import_tasks \
     include_vars meta package pause raw script service set_fact shell template unarchive uri";
 
 impl Compiler<'_> {

@@ -17,6 +17,32 @@ const TASKS_MAX: u32 = 20_000;
 /// Modules that read files of the fleet directory.
 const FILES: [&str; 4] = ["copy", "include_tasks", "include_vars", "template"];
 
+/// Modules whose actions in Ansible do not support `async`.
+const FOREGROUND: [&str; 22] = [
+    "add_host",
+    "assemble",
+    "assert",
+    "async_status",
+    "copy",
+    "debug",
+    "fail",
+    "fetch",
+    "gather_facts",
+    "group_by",
+    "include_vars",
+    "meta",
+    "pause",
+    "raw",
+    "reboot",
+    "script",
+    "set_fact",
+    "set_stats",
+    "template",
+    "unarchive",
+    "validate_argument_spec",
+    "wait_for_connection",
+];
+
 /// The module of a task with its arguments.
 pub(super) struct TaskModule<'n> {
     pub key: &'n SpannedKey,
@@ -250,7 +276,11 @@ impl Compiler<'_> {
             module: call.name().to_owned(),
             environment: own.keywords.environment.clone(),
             privileges: self.privileges(own),
-            modes: TaskModes { check_mode: own.keywords.check_mode.clone(), diff: own.keywords.diff.clone() },
+            modes: TaskModes {
+                check_mode: own.keywords.check_mode.clone(),
+                diff: own.keywords.diff.clone(),
+                poll: None,
+            },
             hosts: HostRules {
                 delegation: self.task_delegation(own),
                 once: self.runs_once(own),
@@ -433,18 +463,23 @@ impl Compiler<'_> {
                 "until" => task.retry.until = Some(self.conditions(file, "until", value)),
                 "retries" => task.retry.retries = self.number(file, "retries", value),
                 "delay" => task.retry.delay = self.number(file, "delay", value),
-                // The task runs like any other. Its time limit is that of the job in Ansible.
+                // Its time limit is that of the job in Ansible.
                 "async" => match self.number(file, "async", value) {
                     Some(limit) if limit.as_f64() != Some(0.0) && limit != "0" => task.timeout = Some(limit),
                     _ => {}
                 },
                 "poll" => {
-                    let never = self
-                        .number(file, "poll", value)
-                        .is_none_or(|every| every.as_f64() == Some(0.0) || every.is_string());
-                    if never && pairs.iter().any(|(key, _)| key.text == "async") {
-                        let message = "`poll` that may be 0 leaves the task running, which is not part of the language";
-                        self.fault_hint(file, at, message, HINT_ANSIBLE);
+                    let poll = self.number(file, "poll", value);
+                    let may_be_zero = poll.as_ref().is_some_and(|every| match every {
+                        Value::String(text) => text.parse::<f64>().is_ok_and(|every| every == 0.0) || !is_literal(text),
+                        every => every.as_f64() == Some(0.0),
+                    });
+                    if may_be_zero && pairs.iter().any(|(key, _)| key.text == "async") {
+                        if FOREGROUND.contains(&task.module.as_str()) {
+                            let message = format!("`{}` cannot run in the background (`poll: 0`)", task.module);
+                            self.fault_hint(file, at, message, "Ansible's action does not support `async` either");
+                        }
+                        task.modes.poll = poll;
                     }
                 }
                 _ => {}

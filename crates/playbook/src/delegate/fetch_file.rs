@@ -237,7 +237,7 @@ impl<'a> Run<'a, '_> {
         let Ok(sha1) = modules::file_checksum(&self.ground.node, &real, "sha1") else {
             return missing("no read permission on remote file");
         };
-        let item = self.item.clone();
+        let item = self.item_for_request();
         let request = DelegatedRequest { task: task.id, item, state: self.state_for(task) };
         let request = Request::Fetch(FetchRequest { task: request, size, sha1: sha1.clone() });
         let mut answer = ask(&link, &request)?;

@@ -273,7 +273,7 @@ impl<'a> Run<'a, '_> {
         let Some(link) = &self.options.controller else {
             return Err(format!("`{}` works only during `remoor play`", task.module));
         };
-        let request = DelegatedRequest { task: task.id, item: self.item.clone(), state: self.state_for(task) };
+        let request = DelegatedRequest { task: task.id, item: self.item_for_request(), state: self.state_for(task) };
         decode(&link.ask(&Request::Inventory(request))?)
     }
 }

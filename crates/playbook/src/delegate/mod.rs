@@ -9,7 +9,10 @@
 //! number of the task and the values that the run on A has gathered. `judge` and everything that
 //! follows happens on A. The controller, that is, the process of `remoor play`, keeps the sessions
 //! in `src/solo/play/delegate.rs`.
+//!
+//! `background.rs` needs no controller: it runs one task of a plan in another process of the node.
 
+mod background;
 mod fetch_file;
 mod include_chain;
 mod incoming_file;
@@ -35,6 +38,8 @@ use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::unknown;
 use crate::vars::var_map::VarMap;
 use crate::vars::variable_scope::{self, VariableScope};
+pub(crate) use background::is_started;
+pub use background::{BackgroundJob, BackgroundStarter, run_job};
 use base64::Engine as _;
 pub(crate) use fetch_file::FETCH;
 pub use fetch_file::{FetchAnswer, FetchRequest, FetchTarget, plan_fetch};
@@ -460,9 +465,14 @@ impl<'a> Run<'a, '_> {
         let Some(link) = &self.options.controller else {
             return Some(Err("a task can be delegated only during `remoor play`".to_owned()));
         };
-        let request = DelegatedRequest { task: task.id, item: self.item.clone(), state: self.state_for(task) };
+        let request = DelegatedRequest { task: task.id, item: self.item_for_request(), state: self.state_for(task) };
         let answer = link.ask(&Request::Delegate(request)).and_then(|answer| decode(&answer));
         Some(answer.map(|outcome| retain_facts(plan, task, outcome)))
+    }
+
+    /// The index and the value of the present item of the task's loop.
+    fn item_for_request(&self) -> Option<(usize, Value)> {
+        self.item.as_ref().map(|item| (item.index, item.value.clone()))
     }
 
     /// The values of this run that a task reads, in the form of messages. The controller also

@@ -73,10 +73,8 @@ pub const TESTS: &[JinjaTest] = &[
         let period = v.get_attr("timedout").and_then(|t| t.get_attr("period"));
         Ok(period.is_ok_and(|p| p.is_true()))
     }),
-    // There are no asynchronous tasks, so each result belongs to a task that has started and
-    // finished.
-    test_row("started", &[], |_, v, _| result_field(&v, "started").map(|_| true)),
-    test_row("finished", &[], |_, v, _| result_field(&v, "finished").map(|_| true)),
+    test_row("started", &[], |_, v, _| job_field(&v, "started")),
+    test_row("finished", &[], |_, v, _| job_field(&v, "finished")),
     test_row("vault_encrypted", &[], |state, v, _| {
         let hashes = state.lookup(ENCRYPTED_TEXTS).map(|hashes| list("vault_encrypted", &hashes)).transpose()?;
         let own = v.as_str().map(|text| remoor_model::Sha256::digest(text.as_bytes()).to_string());
@@ -159,6 +157,11 @@ fn result_field(v: &Value, name: &str) -> Result<bool, Error> {
         return Err(failure(format!("the value tested with `is {name}` is not a task result")));
     }
     Ok(super::valid(v.get_attr(name)?)?.is_true())
+}
+
+/// A field of the result of a job. The result of any other task means that it has begun and ended.
+fn job_field(v: &Value, name: &str) -> Result<bool, Error> {
+    Ok(result_field(v, name)? || v.get_attr(name)?.is_undefined())
 }
 
 fn is_changed(v: &Value) -> Result<bool, Error> {

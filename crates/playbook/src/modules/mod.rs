@@ -9,6 +9,7 @@ mod apt_repository;
 mod argument_types;
 mod assemble;
 mod assert;
+mod async_status;
 mod authorized_key;
 mod block;
 mod checksum;
@@ -68,6 +69,7 @@ mod write_file;
 
 pub use apt_repository::repository_file;
 pub(crate) use argument_types::map_of_text;
+pub(crate) use async_status::{JOB_RESULT_MAX, job_dir, write_job_result};
 pub(crate) use checksum::file_checksum;
 pub use content::{ContentError, asset_content, content_of, find_asset, template_of};
 pub(crate) use fact_modules::FACT_MODULES;
@@ -542,6 +544,7 @@ fn run_named(call: &mut ModuleCall) -> ModuleResult {
         "wait_for_connection" => wait_for_connection::wait_for_connection(call),
         "tempfile" => tempfile::tempfile(call),
         "assert" => assert::assert(call),
+        "async_status" => async_status::async_status(call),
         "validate_argument_spec" => validate_argument_spec::validate_argument_spec(call),
         "debug" => debug::debug(call),
         "set_fact" => set_fact::set_fact(call),

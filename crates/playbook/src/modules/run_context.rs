@@ -66,6 +66,8 @@ pub struct RunContext<'a> {
     /// Set if the run must end because the host is being restarted: the reason why the host is not
     /// ready yet.
     pub rebooting: Option<String>,
+    /// Number of tasks that the run has started in the background.
+    pub jobs: u32,
 }
 
 impl<'a> RunContext<'a> {
@@ -96,6 +98,7 @@ impl<'a> RunContext<'a> {
             python: PythonRuntime::default(),
             reboot: None,
             rebooting: None,
+            jobs: 0,
         })
     }
 

@@ -1,9 +1,10 @@
 //! The result of a module.
 
+use crate::delegate;
 use crate::os::process::Finished;
 use crate::run::event::AttributeChange;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The result of one execution of a task.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -66,6 +67,40 @@ impl TaskOutcome {
     /// The outcome of a task whose effect check mode cannot predict. `msg` is the reason.
     pub fn indeterminate(msg: impl Into<String>) -> Self {
         Self { unknown: true, msg: msg.into(), ..Self::default() }
+    }
+
+    /// The registered result of a module, before the conditions of the task judge it.
+    pub(crate) fn registered_result(&self, module: &str) -> Map<String, Value> {
+        let mut result = Map::from_iter(self.extra_keys.clone());
+        // It is not known whether an interrupted command changed something. Ansible reports no
+        // change.
+        let whole = self.output.as_ref().is_none_or(|o| !o.timed_out && !o.cancelled);
+        result.insert("changed".into(), json!(self.changed && whole));
+        result.entry("failed").or_insert(json!(self.failed));
+        if !(self.keeps_msg_out && self.msg.is_empty()) {
+            result.entry("msg").or_insert(json!(self.msg));
+        }
+        if self.skipped {
+            result.insert("skipped".into(), json!(true));
+        }
+        if let Some(rc) = self.rc {
+            result.insert("rc".into(), json!(rc));
+        }
+        if self.would_run {
+            result.insert("skipped".into(), json!(false));
+        } else if self.output.is_some() || matches!(module, "command" | "shell") && !delegate::is_started(self) {
+            let (stdout, stderr) =
+                self.output.as_ref().map(|o| (o.stdout.as_str(), o.stderr.as_str())).unwrap_or_default();
+            for (name, text) in [("stdout", stdout), ("stderr", stderr)] {
+                let text = if self.keep_trailing_newlines { text } else { text.trim_end_matches(['\r', '\n']) };
+                result.insert(name.into(), json!(text));
+                result.insert(format!("{name}_lines"), json!(text.lines().collect::<Vec<_>>()));
+            }
+        }
+        if !self.facts.is_empty() {
+            result.insert("ansible_facts".into(), json!(self.facts));
+        }
+        result
     }
 }
 

@@ -7,6 +7,7 @@
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ struct RootGroups(Gid, Vec<Gid>);
 const KEPT: [&str; 4] = ["PATH", "LANG", "LANGUAGE", "TZ"];
 
 /// A user of this machine as whom a thread can act.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActingUser {
     pub name: String,
     pub uid: u32,

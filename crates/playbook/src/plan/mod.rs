@@ -351,6 +351,8 @@ pub struct TaskModes {
     pub check_mode: Option<Value>,
     /// Whether this task reports diffs: a boolean or a template. None: it does.
     pub diff: Option<Value>,
+    /// The value of `poll` of a task with `async`. If it is 0, the run does not wait for the task.
+    pub poll: Option<Value>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -444,6 +446,8 @@ flat_form! {
         on_controller: BTreeSet<String>,
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         choice_paths: BTreeMap<String, String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        poll: Option<Value>,
     } = Self {
         id,
         name,
@@ -457,7 +461,7 @@ flat_form! {
         retry: RetryRules { until, retries, delay },
         notify,
         environment,
-        modes: TaskModes { check_mode, diff },
+        modes: TaskModes { check_mode, diff, poll },
         no_log,
         privileges: TaskPrivileges { elevated, elevated_if, become_user },
         timeout,

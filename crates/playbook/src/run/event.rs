@@ -116,6 +116,8 @@ pub struct PlaybookRunOptions {
     pub login: Option<u32>,
     /// The controller, which runs delegated tasks. None: a delegated task fails.
     pub controller: Option<crate::ControllerLink>,
+    /// Starts the tasks that the run does not wait for (`poll: 0`). None: such a task fails.
+    pub background: Option<crate::BackgroundStarter>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

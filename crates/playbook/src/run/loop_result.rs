@@ -5,7 +5,7 @@ use crate::plan::{Play, Repeat, Task};
 use crate::run::event::Status;
 use crate::run::handlers::NotifyChange;
 use crate::run::task::{ItemResult, scope_with_result, seconds};
-use crate::run::{Flow, Run, RunStopped, union};
+use crate::run::{CurrentItem, Flow, Run, RunStopped, union};
 use crate::template::expr;
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::{unknown, variable_scope};
@@ -190,9 +190,10 @@ impl<'a> Run<'a, '_> {
     ) -> Result<(ItemResult, ExprScope), RunStopped> {
         let item = &items[index];
         // The scope is made again, because this item sees the facts that the previous item set.
-        let inner = self.frame.scope(play, task).with_layer(variable_scope::item_layer(repeat, items, index));
+        let layer = variable_scope::item_layer(repeat, items, index);
+        let inner = self.frame.scope(play, task).with_layer(layer.clone());
         let label = variable_scope::label(&inner, repeat, item);
-        self.item = Some((index, item.clone()));
+        self.item = Some(CurrentItem { index, value: item.clone(), layer });
         let judged = self.item(task, &inner, Some(label), handler);
         self.item = None;
         let Ok(mut judged) = judged else {

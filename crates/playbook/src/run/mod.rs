@@ -26,6 +26,7 @@ use crate::run::event::{CancelToken, HIDDEN, PlaybookRunOptions, RunEnd, RunEven
 use crate::template::expr;
 use crate::vars::run_state::RunState;
 use crate::vars::unknown;
+use crate::vars::var_map::VarMap;
 use crate::vars::variable_scope::VariableScope;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -167,9 +168,18 @@ pub(super) struct Run<'a, 's> {
     pub place: RunPlace,
     /// Number of tasks, handlers and includes that were started.
     pub turn: u32,
-    /// The index and the value of the item of a loop that is being run.
-    pub item: Option<(usize, Value)>,
+    /// The item of a loop that is being run.
+    pub item: Option<CurrentItem>,
     pub others: OtherHosts,
+}
+
+/// The item of a loop that is being run.
+#[derive(Debug, Clone)]
+pub(super) struct CurrentItem {
+    pub index: usize,
+    pub value: Value,
+    /// The variables that the loop sets for this item.
+    pub layer: VarMap,
 }
 
 /// Which part of the run a `meta` task ends early.

@@ -368,6 +368,9 @@ impl<'a> Run<'a, '_> {
             });
         }
         let sent = self.with_controller_file(task, &args)?;
+        if let Some(limit) = self.background_limit(task, scope).filter(|_| !check) {
+            return self.start_in_background(task, scope, &privileges, sent, limit);
+        }
         // A task whose `check_mode` differs from that of the run sees the real node and leaves no
         // prediction behind.
         let kept = (check != self.ground.node.is_check_mode()).then(|| {
@@ -413,7 +416,7 @@ impl<'a> Run<'a, '_> {
         self.ground.node = kept.unwrap_or_else(|| std::mem::take(&mut self.ground.node));
         // If a failure counts as ok, it does not matter whether the task would fail in a run.
         let doubtful = vague && (trace.unknown || !never_fails(task));
-        let answer = doubt_answer(answer, doubtful, trace.unknown);
+        let answer = self.predict_background(task, scope, doubt_answer(answer, doubtful, trace.unknown));
         if let (Ok(TaskOutcome { unknown: true, .. }), Some(would)) = (&answer, self.ground.node.predicted_state_mut())
         {
             would.mark_unknown();
@@ -499,38 +502,12 @@ fn doubt_answer(answer: ModuleResult, vague: bool, unknown: bool) -> ModuleResul
 /// Makes the registered result from the result of the module, `failed_when` and `changed_when`.
 fn judge(task: &Task, scope: &ExprScope, answer: ModuleResult) -> (TaskOutcome, Value) {
     let outcome = answer.unwrap_or_else(|msg| TaskOutcome { failed: true, msg, ..TaskOutcome::default() });
-    let mut result = Map::from_iter(outcome.extra_keys.clone());
     if outcome.unknown {
+        let mut result = Map::from_iter(outcome.extra_keys.clone());
         result.insert("skipped".into(), json!(false));
         return (outcome, unknown::open(result));
     }
-    // It is not known whether an interrupted command changed something; Ansible reports no change.
-    let whole = outcome.output.as_ref().is_none_or(|o| !o.timed_out && !o.cancelled);
-    result.insert("changed".into(), json!(outcome.changed && whole));
-    result.entry("failed").or_insert(json!(outcome.failed));
-    if !(outcome.keeps_msg_out && outcome.msg.is_empty()) {
-        result.entry("msg").or_insert(json!(outcome.msg));
-    }
-    if outcome.skipped {
-        result.insert("skipped".into(), json!(true));
-    }
-    if let Some(rc) = outcome.rc {
-        result.insert("rc".into(), json!(rc));
-    }
-    if outcome.would_run {
-        result.insert("skipped".into(), json!(false));
-    } else if matches!(task.module.as_str(), "command" | "shell") || outcome.output.is_some() {
-        let (stdout, stderr) =
-            outcome.output.as_ref().map(|o| (o.stdout.as_str(), o.stderr.as_str())).unwrap_or_default();
-        for (name, text) in [("stdout", stdout), ("stderr", stderr)] {
-            let text = if outcome.keep_trailing_newlines { text } else { text.trim_end_matches(['\r', '\n']) };
-            result.insert(name.into(), json!(text));
-            result.insert(format!("{name}_lines"), json!(text.lines().collect::<Vec<_>>()));
-        }
-    }
-    if !outcome.facts.is_empty() {
-        result.insert("ansible_facts".into(), json!(outcome.facts));
-    }
+    let result = outcome.registered_result(&task.module);
     let mut result = if outcome.would_run { unknown::open(result) } else { Value::Object(result) };
     for (key, conditions) in [("failed", &task.outcome.failed_when), ("changed", &task.outcome.changed_when)] {
         let Some(conditions) = conditions else { continue };
