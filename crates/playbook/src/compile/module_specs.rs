@@ -91,6 +91,7 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("validate_argument_spec", ["argument_spec" "provided_arguments" "validate_args_context"], need [["argument_spec"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
     spec!("set_fact", []),
+    spec!("set_stats", ["data" "per_host" "aggregate"]),
     spec!("add_host", ["name" "hostname" "host" "groups" "groupname" "group"], need [["name" "hostname" "host"]]),
     spec!("group_by", ["key" "parents"], need [["key"]]),
     spec!("stat", ["path" "dest" "name" "follow" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "get_mime" "mime" "mime_type" "mime-type" "get_attributes"], need [["path" "dest" "name"]]),
@@ -114,7 +115,7 @@ const COLLECTIONS: &[(&str, &str)] = &[
 
 /// Ansible modules that remoor refuses, because their action plugin runs on the controller or
 /// because Ansible has removed them.
-pub const UNSUPPORTED_MODULES: &str = "synchronize set_stats \
+pub const UNSUPPORTED_MODULES: &str = "synchronize \
     docker kube";
 
 /// Ansible modules that are not native and run as Python. The list distinguishes them from typing

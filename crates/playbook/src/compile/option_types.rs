@@ -10,7 +10,7 @@ use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::{Map, Value};
 
-const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-unauthenticated allow_change_held_packages \
+const BOOLEANS: &str = "accept_hostkey accept_newhostkey aggregate allow-downgrade allow-unauthenticated allow_change_held_packages \
     allow_downgrade allow_downgrade_to_insecure allow_downgrades allow_duplicates allow_insecure \
     allow_no_value allow_unauthenticated allow_weak allowerasing append append_newline \
     auto_install_module_deps autoclean autoremove backrefs backup bare best boot break_system_packages bugfix \
@@ -21,7 +21,7 @@ const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-u
     hash_host hidden ignore_hidden ignore_spaces ignore_unknown_extensions ignoreerrors install-recommends \
     install_python_apt install_recommends install_weak_deps keep_newer list_files local_follow log \
     lstrip_blocks manage_dir masked mime mime-type mime_type modify_inactive_option move_home no_block \
-    no_extra_spaces nobest non_unique numeric only_upgrade parallel password_lock pdiffs prepend_newline \
+    no_extra_spaces nobest non_unique numeric only_upgrade parallel password_lock pdiffs per_host prepend_newline \
     public purge quiet read_whole_file recurse recursive reload remote_src remove return_content \
     rolespec_validate route security single_branch skip_broken sslverify stdin_add_newline strip_empty_ends \
     sysctl_set system trim_blocks trusted unseen update update-cache update_cache update_only use_max use_min \

@@ -15,7 +15,7 @@ const OWN: [&str; 4] = ["library", "module_utils", "action_plugins", "collection
 /// Native modules that Ansible runs by an action plugin. A module of the same name in a library
 /// does not replace them.
 const ACTIONS: &str = "add_host assert async_status command copy debug dnf fail group_by include_role include_tasks import_role import_tasks \
-    include_vars meta package pause raw script service set_fact shell template unarchive uri";
+    include_vars meta package pause raw script service set_fact set_stats shell template unarchive uri";
 
 impl Compiler<'_> {
     /// Adds a module to the plan as Python, and returns its name in the plan.

@@ -52,6 +52,7 @@ mod run_context;
 mod selinux_labels;
 mod service;
 mod set_fact;
+mod set_stats;
 mod setup;
 mod stat;
 mod task_outcome;
@@ -548,6 +549,7 @@ fn run_named(call: &mut ModuleCall) -> ModuleResult {
         "validate_argument_spec" => validate_argument_spec::validate_argument_spec(call),
         "debug" => debug::debug(call),
         "set_fact" => set_fact::set_fact(call),
+        "set_stats" => set_stats::set_stats(call),
         "stat" => stat::stat(call),
         #[cfg(any(test, feature = "testing"))]
         "panic" => panic!("a defect in a module"),

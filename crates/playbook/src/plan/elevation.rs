@@ -6,7 +6,7 @@ use crate::plan::{Plan, REFUSED, Task};
 pub(crate) const COMMANDS: [&str; 4] = ["command", "shell", "raw", "script"];
 
 /// Modules that do not touch the host, so the user of their task does not matter.
-pub(crate) const ANYBODY: [&str; 14] = [
+pub(crate) const ANYBODY: [&str; 15] = [
     "add_host",
     "assert",
     "debug",
@@ -19,6 +19,7 @@ pub(crate) const ANYBODY: [&str; 14] = [
     "pause",
     REFUSED,
     "set_fact",
+    "set_stats",
     "validate_argument_spec",
     "wait_for_connection",
 ];

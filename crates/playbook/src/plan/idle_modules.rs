@@ -3,7 +3,7 @@
 use super::{Plan, PlanStep, REFUSED};
 
 /// Modules that only read, wait or report, or that change only variables of the run.
-const IDLE: [&str; 24] = [
+const IDLE: [&str; 25] = [
     "add_host",
     "assert",
     "async_status",
@@ -22,6 +22,7 @@ const IDLE: [&str; 24] = [
     REFUSED,
     "service_facts",
     "set_fact",
+    "set_stats",
     "setup",
     "slurp",
     "stat",

@@ -415,3 +415,18 @@ fn get_url_reads_files_of_the_node_and_says_what_failed() {
     assert_eq!(std::fs::read_to_string(d.join("c")).unwrap(), "text");
     assert!(!d.join("n").exists());
 }
+
+#[test]
+fn statistics_are_in_the_registered_result() {
+    let dir = TempDir::new().unwrap();
+    let text = "    - {set_stats: {data: {a: '{{ 1 + 1 }}', b: x}, per_host: yes}, register: r}
+    - {set_stats: {data: {a b: 1}}, register: name, ignore_errors: true}
+    - {set_stats: {data: text}, register: text, ignore_errors: true}
+    - {set_stats: , register: empty}
+    - assert:
+        that:
+          - \"r.ansible_stats == {'aggregate': true, 'data': {'a': 2, 'b': 'x'}, 'per_host': true} and r is not changed\"
+          - name is failed and text is failed and empty.ansible_stats.data == {}
+";
+    go(&tasks(dir.path(), text), &options(dir.path())).assert_success();
+}
