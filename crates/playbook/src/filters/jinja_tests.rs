@@ -212,6 +212,27 @@ fn contains_item(seq: &Value, item: &Value) -> Result<bool, Error> {
     }
 }
 
+/// The function that replaces `x in [a, b]`: `CONTAINS(x, [a, b])`.
+pub const CONTAINS: &str = "__contains";
+
+/// Implements `CONTAINS`. As in Ansible, an undefined item is an error, unless an item before it is
+/// the searched one.
+pub fn search_list(item: Value, items: Value) -> Result<bool, Error> {
+    let undefined = || Error::new(minijinja::ErrorKind::UndefinedError, "an operand of `in` is undefined");
+    if item.is_undefined() {
+        return Err(undefined());
+    }
+    for one in items.try_iter()? {
+        if one.is_undefined() {
+            return Err(undefined());
+        }
+        if one == item {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn is_truthy(v: &Value, a: &Args) -> bool {
     match (a.flag("convert_bool"), v.as_str().map(str::to_ascii_lowercase).as_deref()) {
         (true, Some("no" | "off" | "false" | "0" | "n" | "f" | "0.0")) => false,

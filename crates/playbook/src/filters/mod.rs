@@ -39,6 +39,7 @@ pub use asked_lookups::{
 pub use containers::{NEW as NEW_CONTAINER, OWN as OWN_CONTAINER, own_container};
 pub use digest::crypt_password;
 pub use file_lookups::{BY_CONTROLLER, LOOKUP_FILES, lookup_place, placed_key, search_places, searched_names};
+pub use jinja_tests::{CONTAINS, search_list};
 pub use jinja_tests::{ENCRYPTED_TEXTS, names_of_file_tests, perform_file_test};
 pub use lookups::{ASKED as LOOKUPS_ASKED, KNOWN as LOOKUPS, short_name};
 pub use methods::call as call_method;

@@ -80,7 +80,7 @@ impl<'a> Run<'a, '_> {
             }
             let inner = layer(index).map_or_else(|| scope.clone(), |layer| scope.with_layer(layer));
             let looped = task.repeat.as_ref().zip(items.get(index));
-            let item = looped.map(|(repeat, item)| variable_scope::label(&inner, repeat, item));
+            let item = looped.map(|(repeat, item)| variable_scope::label(&inner, repeat, item).0);
             match choose_steps(task, &inner, choices, refused) {
                 Ok(Chosen::Steps(name, _)) => {
                     self.end.ok += 1;

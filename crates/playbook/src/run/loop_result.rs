@@ -192,8 +192,8 @@ impl<'a> Run<'a, '_> {
         // The scope is made again, because this item sees the facts that the previous item set.
         let layer = variable_scope::item_layer(repeat, items, index);
         let inner = self.frame.scope(play, task).with_layer(layer.clone());
-        let label = variable_scope::label(&inner, repeat, item);
-        self.item = Some(CurrentItem { index, value: item.clone(), layer });
+        let (label, label_fault) = variable_scope::label(&inner, repeat, item);
+        self.item = Some(CurrentItem { index, value: item.clone(), layer, label_fault });
         let judged = self.item(task, &inner, Some(label), handler);
         self.item = None;
         let Ok(mut judged) = judged else {
@@ -209,6 +209,11 @@ impl<'a> Run<'a, '_> {
         }
         let scope = scope_with_result(&inner, task, &judged.result);
         Ok((judged, scope))
+    }
+
+    /// The error of the label of the present item.
+    pub(crate) fn label_fault(&self) -> Option<String> {
+        self.item.as_ref()?.label_fault.clone()
     }
 
     /// The handlers that one item notifies if the whole task has changed something. If the item has

@@ -180,6 +180,8 @@ pub(super) struct CurrentItem {
     pub value: Value,
     /// The variables that the loop sets for this item.
     pub layer: VarMap,
+    /// The error of the label of this item, which fails the item after its module has run.
+    pub label_fault: Option<String>,
 }
 
 /// Which part of the run a `meta` task ends early.

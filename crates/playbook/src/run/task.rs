@@ -153,6 +153,9 @@ impl<'a> Run<'a, '_> {
                 return Ok(self.report_indeterminate(task, item, handler, why));
             }
             Ok(Some(false)) => {
+                if let Some(why) = self.label_fault() {
+                    return Ok(self.fail_unevaluable(task, scope, item, (task.place.line, &why), handler));
+                }
                 self.report_skipped(task, scope, item, handler);
                 return Ok(ItemResult::new_skipped());
             }
@@ -164,7 +167,7 @@ impl<'a> Run<'a, '_> {
         if !resumed {
             (self.sink)(RunEvent::TaskStart { i: task.id, name: name.clone(), item: hide_no_log(task, item.clone()) });
         }
-        let (outcome, mut result) = self.tries(task, scope, resumed);
+        let (outcome, mut result) = self.tries_with_label(task, scope, resumed);
         if let Some(why) = self.ground.rebooting.clone() {
             self.end.rebooting = Some(why);
             self.cancel.stop();
@@ -271,6 +274,15 @@ impl<'a> Run<'a, '_> {
         let set = names.into_iter().filter(|name| task.module == "set_fact" && task.args.contains_key(name));
         let facts = set.map(|name| (name, unknown::mark())).collect();
         ItemResult { status: Status::Unknown, result: unknown::open(Map::new()), failure: None, facts, facts_of: None }
+    }
+
+    /// Like `tries`, but a label that cannot be rendered fails the item.
+    fn tries_with_label(&mut self, task: &'a Task, scope: &ExprScope, resumed: bool) -> (TaskOutcome, Value) {
+        let (outcome, mut result) = self.tries(task, scope, resumed);
+        if let Some(why) = self.label_fault() {
+            (result["failed"], result["msg"]) = (json!(true), json!(why));
+        }
+        (outcome, result)
     }
 
     /// Runs the module until the condition `until` holds or the allowed tries are used up.

@@ -85,6 +85,7 @@ fn environment(named: Named, undefined: UndefinedPolicy, plugins: &str) -> Envir
         env.set_syntax(syntax);
     }
     env.add_function(undefined_chain::STEP, undefined_chain::step);
+    env.add_function(filters::CONTAINS, filters::search_list);
     env.set_formatter(|out, _, value| {
         // minijinja passes an undefined value to this function only for an `if` without `else`.
         if value.is_undefined() {
@@ -443,6 +444,10 @@ fn json_at(value: &Value, depth: usize) -> Result<serde_json::Value, Error> {
         ValueKind::Number => serde_json::to_value(value).map_err(|e| {
             Error::new(ErrorKind::InvalidOperation, format!("a number cannot be converted to JSON: {e}"))
         })?,
+        _ if value.as_object().is_some_and(|object| object.type_name().ends_with("BoxedFunction")) => {
+            let why = "Type 'function' is unsupported for variable storage.";
+            return Err(Error::new(ErrorKind::InvalidOperation, why));
+        }
         _ => Json::String(value.to_string()),
     })
 }

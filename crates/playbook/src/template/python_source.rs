@@ -5,11 +5,12 @@
 //!   a call of `MINUS`;
 //! - lists and maps that the template changes in place. Where a text calls a method such as
 //!   `append`, its literals and `set` values become objects of `filters::containers`;
-//! - a list without parentheses in `for`, and a `block` inside of a macro.
+//! - a list without parentheses in `for`, and a `block` inside of a macro;
+//! - `x in [a, b]`, which becomes a call of `CONTAINS`, because an undefined item is an error.
 //!
 //! Texts without these constructs stay as they are.
 
-use crate::filters::{METHODS_IN_PLACE, MINUS, NEW_CONTAINER, OWN_CONTAINER, PERCENT};
+use crate::filters::{CONTAINS, METHODS_IN_PLACE, MINUS, NEW_CONTAINER, OWN_CONTAINER, PERCENT};
 use crate::template::lint::{self, KEYWORDS, Part, quoted_length, word_length};
 use std::borrow::Cow;
 
@@ -89,7 +90,7 @@ fn part_inner(inner: &str, word: &str, in_place: bool) -> String {
             Some((target, value, sign)) => format!("{target}= {OWN_CONTAINER}({}) {sign}", rewrite(value)),
             None => rewrite(inner),
         },
-        "for" => rewrite(&loop_over_list(inner)),
+        "for" => Rewriter::of_loop(in_place).rewrite(&loop_over_list(inner)),
         _ => rewrite(inner),
     }
 }
@@ -162,7 +163,42 @@ pub fn changes_in_place(text: &str) -> bool {
 }
 
 fn needs_rewriting(inner: &str) -> bool {
-    inner.contains('%') || subtracts_times(inner) || inner.chars().any(|c| !c.is_ascii() && c.is_whitespace())
+    inner.contains('%')
+        || subtracts_times(inner)
+        || searches_list(inner)
+        || inner.chars().any(|c| !c.is_ascii() && c.is_whitespace())
+}
+
+/// Whether the text may search a list that it writes with names in it.
+fn searches_list(inner: &str) -> bool {
+    let after_in = |(at, _): (usize, &str)| list_of_names(&inner[at + 2..]).is_some();
+    inner.contains('[') && inner.match_indices("in").any(after_in)
+}
+
+/// The list with which the text begins, if the list contains a name and is a value by itself.
+fn list_of_names(text: &str) -> Option<&str> {
+    let list = text.trim_start().strip_prefix('[')?;
+    let (mut depth, mut at, mut names) = (0i32, 0, false);
+    while let Some(c) = list[at..].chars().next() {
+        let mut taken = c.len_utf8();
+        match c {
+            '\'' | '"' => taken = quoted_length(&list[at..]),
+            '(' | '[' | '{' => depth += 1,
+            ']' if depth == 0 => {
+                let next = list[at + 1..].trim_start().chars().next();
+                let goes_on = next.is_some_and(|c| "+-~*/%|.[(".contains(c));
+                return (names && !goes_on).then_some(&list[..at]);
+            }
+            ')' | ']' | '}' => depth -= 1,
+            c if c.is_alphabetic() || c == '_' => {
+                taken = word_length(&list[at..]);
+                names |= !KEYWORDS.contains(&&list[at..at + taken]);
+            }
+            _ => {}
+        }
+        at += taken;
+    }
+    None
 }
 
 /// Whether the text may subtract times. Other texts keep minijinja's operator.
@@ -181,6 +217,10 @@ struct Level {
     right: bool,
     /// Position in the result of the call of `MINUS` whose right side is being read.
     minus: Option<usize>,
+    /// Whether the bracket is the list of a call of `CONTAINS`.
+    searched: bool,
+    /// Position in the result of the value before `not in`.
+    negated: Option<usize>,
 }
 
 struct Rewriter {
@@ -191,11 +231,27 @@ struct Rewriter {
     after_value: bool,
     /// Whether the text may subtract times.
     times: bool,
+    /// Whether `in` searches a list. It does not in the head of a loop.
+    searches: bool,
+    /// Whether the next bracket is the list of a call of `CONTAINS`.
+    searching: bool,
 }
 
 impl Rewriter {
     fn new(in_place: bool) -> Self {
-        Self { in_place, text: String::new(), levels: vec![Level::default()], after_value: false, times: false }
+        Self {
+            in_place,
+            text: String::new(),
+            levels: vec![Level::default()],
+            after_value: false,
+            times: false,
+            searches: true,
+            searching: false,
+        }
+    }
+
+    fn of_loop(in_place: bool) -> Self {
+        Self { searches: false, ..Self::new(in_place) }
     }
 
     fn rewrite(mut self, text: &str) -> String {
@@ -210,7 +266,7 @@ impl Rewriter {
                 }
                 c if c.is_alphanumeric() || c == '_' => {
                     taken = word_length(rest);
-                    self.read_word(&rest[..taken]);
+                    self.read_word(&rest[..taken], &rest[taken..]);
                 }
                 c if c.is_whitespace() => self.text.push(if c.is_ascii() { c } else { ' ' }),
                 '(' | '[' | '{' => self.open(c),
@@ -269,15 +325,42 @@ impl Rewriter {
         self.after_value = true;
     }
 
-    fn read_word(&mut self, word: &str) {
+    fn read_word(&mut self, word: &str, rest: &str) {
         let named = self.text.trim_end().ends_with(['.', '|']);
+        if word == "in" && !named && self.searches && list_of_names(rest).is_some() && self.search() {
+            return;
+        }
+        let negated = self.level().chain.filter(|_| word == "not" && self.after_value);
         if !named && KEYWORDS.contains(&word) {
             self.end_chain();
             self.text.push_str(word);
             self.after_value = false;
+            self.level().negated = negated;
         } else {
             self.value(word);
         }
+    }
+
+    /// Rewrites the chain before `in`, and leaves the call open for the list. False: the chain is
+    /// only a part of the searched value.
+    fn search(&mut self) -> bool {
+        let Some(from) = self.level().chain.or(self.level().negated) else { return false };
+        if self.text[..from].trim_end().ends_with(['+', '-', '~', '=', '<', '>', '!']) {
+            return false;
+        }
+        self.end_right();
+        let negated = self.level().negated.take().is_some();
+        if negated {
+            let end = self.text.trim_end().len() - "not".len();
+            self.text.truncate(end);
+        }
+        let call = if negated { format!("not {CONTAINS}(") } else { format!("{CONTAINS}(") };
+        self.text.insert_str(from, &call);
+        self.text.push(',');
+        self.level().chain = None;
+        self.after_value = false;
+        self.searching = true;
+        true
     }
 
     fn open(&mut self, bracket: char) {
@@ -288,16 +371,17 @@ impl Rewriter {
             self.text.push('(');
         }
         self.text.push(bracket);
-        self.levels.push(Level { container, ..Level::default() });
+        let searched = std::mem::take(&mut self.searching);
+        self.levels.push(Level { container, searched, ..Level::default() });
         self.after_value = false;
     }
 
     fn close(&mut self, bracket: char) {
         self.end_right();
         self.end_minus();
-        let container = self.levels.len() > 1 && self.levels.pop().is_some_and(|level| level.container);
+        let level = if self.levels.len() > 1 { self.levels.pop() } else { None }.unwrap_or_default();
         self.text.push(bracket);
-        if container {
+        for _ in [level.container, level.searched].iter().filter(|closes| **closes) {
             self.text.push(')');
         }
         self.after_value = true;
@@ -371,6 +455,13 @@ mod tests {
                 "{{ (__minus((a | to_datetime) ,  (b | to_datetime('%d')))).days > -1 }}",
             ),
             ("{{ a | to_datetime - b | to_datetime }}", "{{ __minus(a | to_datetime ,  b | to_datetime) }}"),
+            ("{{ 'b' in [e] }}", "{{ __contains('b' , [e]) }}"),
+            ("{{ x and a.b | c not in ['d', e] or y }}", "{{ x and not __contains(a.b | c , ['d', e]) or y }}"),
+            ("{% if not a in [b(1)[0]] %}", "{% if not __contains(a , [b(1)[0]]) %}"),
+            ("{{ a ~ b in [c] }}", "{{ a ~ b in [c] }}"),
+            ("{{ a in [b] + c }}", "{{ a in [b] + c }}"),
+            ("{{ a in ['b', 1] }}", "{{ a in ['b', 1] }}"),
+            ("{% for x in [a] %}", "{% for x in [a] %}"),
             ("{{ 10 % 2 ** 2 }}", "{{ __percent(10 , false,  2 ** 2) }}"),
             ("{{ '%s' % (l) }}", "{{ __percent('%s' , false,  (l)) }}"),
             ("{% for x in 1, f(2) if x %}", "{% for x in (1, f(2)) if x %}"),

@@ -167,3 +167,23 @@ fn a_variable_that_reads_what_is_undefined_is_undefined_itself() {
     let ran = go(&plan(dir.path(), &[("site.yml", text)]), &options(dir.path()));
     assert_eq!(ran.end.failure.map(|failure| failure.message), None);
 }
+
+#[test]
+fn a_label_that_cannot_be_rendered_fails_the_item_after_its_module_has_run() {
+    let dir = TempDir::new().unwrap();
+    let text = "    - {command: echo x, register: r}
+    - shell: 'echo {{ item.a | default(0) }} >> {{ dir }}/out'
+      loop: [{a: 1}, {b: 2}]
+      loop_control: {label: '{{ r.stdout }}{{ item.a }}'}
+      ignore_errors: true
+      register: run
+    - {debug: , loop: [1], when: r.rc == 1, loop_control: {label: '{{ r.nope }}'}, ignore_errors: true, register: skipped}
+    - assert:
+        that:
+          - run is failed and run.results[0] is not failed and run.results[1] is failed
+          - run.results[1].msg is search('Failed to template loop_control.label')
+          - skipped is failed and skipped.results[0] is failed
+";
+    go(&tasks(dir.path(), text), &options(dir.path())).assert_success();
+    assert_eq!(std::fs::read_to_string(dir.path().join("out")).unwrap(), "1\n0\n");
+}

@@ -320,13 +320,18 @@ pub fn all_hold(scope: &ExprScope, conditions: &[TaskCondition]) -> Result<bool,
     Ok(true)
 }
 
-/// The label that events show for an item of a loop.
-pub fn label(scope: &ExprScope, repeat: &Repeat, item: &Value) -> String {
-    let text = match &repeat.label {
-        Some(label) => expr::render_text(scope, label).unwrap_or_else(|_| label.clone()),
-        None => item.as_str().map_or_else(|| item.to_string(), str::to_owned),
+/// The label that events show for an item of a loop, and the error of a label that cannot be
+/// rendered.
+pub fn label(scope: &ExprScope, repeat: &Repeat, item: &Value) -> (String, Option<String>) {
+    let (text, fault) = match &repeat.label {
+        None => (item.as_str().map_or_else(|| item.to_string(), str::to_owned), None),
+        Some(label) => match expr::render_text(scope, label) {
+            Ok(text) => (text, None),
+            // The item itself may contain what the label is to hide.
+            Err(e) => (label.clone(), Some(format!("Failed to template loop_control.label: {}", expr::explain(&e)))),
+        },
     };
-    text.chars().take(200).collect()
+    (text.chars().take(200).collect(), fault)
 }
 
 /// The rendered options of a task. Options that are expressions themselves are not rendered.
