@@ -80,7 +80,8 @@ impl ExecutorWork for NodeWork {
             park_dir: paths.park.clone(),
             secret: order.secret.clone(),
             check: false,
-            background: Some(background::starter()),
+            // A task in the background could outlive its attempt, so a fleet has none.
+            background: None,
             ..playbook::PlaybookRunOptions::default()
         };
         drive(&plan, &options, cancel, sink).0

@@ -75,8 +75,8 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use `provisioner: ansible`
             site.yml:15:30: `delegate_to` another host (`{{ item }}`) is not part of the language
               hint: use `provisioner: ansible`
-            site.yml:16:34: `debug` cannot run in the background (`poll: 0`)
-              hint: Ansible's action does not support `async` either
+            site.yml:16:34: `poll: 0` in a fleet: the task could outlive its attempt
+              hint: omit `poll`, so that the run waits for the task
             site.yml:17:30: collection `acme.own` may give modules another meaning
               hint: use `provisioner: ansible`
             site.yml:18:35: groups of modules are not part of the language

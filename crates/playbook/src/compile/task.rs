@@ -475,7 +475,10 @@ impl Compiler<'_> {
                         every => every.as_f64() == Some(0.0),
                     });
                     if may_be_zero && pairs.iter().any(|(key, _)| key.text == "async") {
-                        if FOREGROUND.contains(&task.module.as_str()) {
+                        if !self.options.delegates {
+                            let message = "`poll: 0` in a fleet: the task could outlive its attempt";
+                            self.fault_hint(file, at, message, "omit `poll`, so that the run waits for the task");
+                        } else if FOREGROUND.contains(&task.module.as_str()) {
                             let message = format!("`{}` cannot run in the background (`poll: 0`)", task.module);
                             self.fault_hint(file, at, message, "Ansible's action does not support `async` either");
                         }
