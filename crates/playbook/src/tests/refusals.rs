@@ -172,7 +172,7 @@ fn errors_of_a_lookup_do_not_hide_that_only_a_run_knows_its_argument() {
     let tasks = "
     - set_fact: {a: \"{{ query('first_found', names, errors='ignore') }}\"}
       vars: {names: ['{{ ansible_distribution }}.yml']}
-    - {pacman: {name: x}, when: a == []}
+    - {pacman: {name: x}, when: 'a == []'}
 ";
     assert!(faults(tasks).is_ok_and(|notes| !notes.is_empty()));
 }
