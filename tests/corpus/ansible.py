@@ -75,6 +75,7 @@ def place_entry(entry, source, work, supplied):
         shutil.copytree(checkout, into, symlinks=True, ignore_dangling_symlinks=True)
         directory = (into / place).parent
         place_supplied(supplied, checkout, directory)
+        remove_other_playbooks(directory, pathlib.Path(place).name)
         roles = [path.parent for path in directory.glob("roles/**/tasks")]
         return name, directory, pathlib.Path(place).name, roles
     role = checkout / place
@@ -92,6 +93,38 @@ def place_entry(entry, source, work, supplied):
     (into / "hosts").write_text("host1\n")
     place_supplied(supplied, checkout, into)
     return name, into, "site.yml", [into / "roles" / role for role in names]
+
+
+def remove_other_playbooks(directory, playbook):
+    """Removes the playbooks beside an entry that the entry does not import, because the lint reads
+    every playbook of a directory, and Ansible may not accept the others."""
+    directory, plays = directory.resolve(), {}
+    for path in directory.rglob("*.y*ml"):
+        if {"roles", "collections", *SECTIONS} & set(path.relative_to(directory).parts[:-1]):
+            continue
+        try:
+            node = yaml.compose(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        items = node.value if isinstance(node, yaml.SequenceNode) else []
+        items = [dict((key.value, value.value) for key, value in item.value if key.value)
+                 for item in items if isinstance(item, yaml.MappingNode)]
+        names = [value for item in items for key, value in item.items()
+                 if re.fullmatch(r"(ansible\.builtin\.)?(import_playbook|include)", key)]
+        if any("hosts" in item for item in items) or items and len(names) == len(items):
+            plays[path] = names
+    needed, waiting = set(), [directory / playbook]
+    while waiting:
+        path = waiting.pop()
+        if path not in needed:
+            needed.add(path)
+            names = plays.get(path, [])
+            # A computed name may be the name of any of them.
+            if any("{" in name for name in names):
+                return
+            waiting += [(path.parent / name).resolve() for name in names]
+    for path in plays.keys() - needed:
+        path.unlink()
 
 
 def copy_tree(origin, into):
