@@ -106,8 +106,14 @@ fn remaining_arguments(args: &[Value], more: &[(String, Value)]) -> Vec<Value> {
     out
 }
 
+/// The items of a value. A false value such as `none` has no items, as in Jinja2.
+fn items_of(filter: &str, v: &Value) -> Result<Vec<Value>, Error> {
+    let scalar = matches!(v.kind(), ValueKind::None | ValueKind::Bool | ValueKind::Number);
+    if scalar && !v.is_true() { Ok(Vec::new()) } else { list(filter, v) }
+}
+
 fn map(state: &mut State, v: Value, a: Args) -> FilterResult {
-    let items = list("map", &v)?;
+    let items = items_of("map", &v)?;
     if let Some(path) = named_argument(&a, "attribute") {
         let default = named_argument(&a, "default");
         let get = |item: &Value| {
@@ -142,7 +148,7 @@ fn choose(state: &mut State, v: &Value, a: Args, by_attribute: bool, keep: bool)
         .map(|(name, rest)| Ok::<_, Error>((python::text(name)?, remaining_arguments(rest, &a.named))));
     let test = test.transpose()?;
     let mut out = Vec::new();
-    for item in list("select", v)? {
+    for item in items_of("select", v)? {
         let subject = match &path {
             Some(path) => attribute(&item, path)?,
             None => item.clone(),
