@@ -85,6 +85,27 @@ impl ConfigNode {
 /// Parses the single document of `text`. None if it contains only comments. `file` is used only in
 /// faults.
 pub fn parse(file: &str, text: &str) -> Result<Option<ConfigNode>, Vec<Fault>> {
+    parse_document(file, text, DuplicateKeys::Refused).map(|(node, _)| node)
+}
+
+/// Like `parse`, but the last of several equal keys counts, as in Ansible. Returns also a warning
+/// for each such key.
+pub fn parse_variables(file: &str, text: &str) -> Result<(Option<ConfigNode>, Vec<Fault>), Vec<Fault>> {
+    parse_document(file, text, DuplicateKeys::LastCounts)
+}
+
+/// Whether a mapping may have a key more than once.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DuplicateKeys {
+    Refused,
+    LastCounts,
+}
+
+fn parse_document(
+    file: &str,
+    text: &str,
+    duplicates: DuplicateKeys,
+) -> Result<(Option<ConfigNode>, Vec<Fault>), Vec<Fault>> {
     if text.len() > FILE_MAX {
         return Err(vec![Fault::error(file, 0, 0, format!("is larger than {} MiB", FILE_MAX >> 20))]);
     }
@@ -97,6 +118,8 @@ pub fn parse(file: &str, text: &str) -> Result<Option<ConfigNode>, Vec<Fault>> {
         bytes: 0,
         tag_at: (0, 0),
         faults: Vec::new(),
+        warnings: Vec::new(),
+        duplicates,
     };
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
@@ -127,9 +150,10 @@ pub fn parse(file: &str, text: &str) -> Result<Option<ConfigNode>, Vec<Fault>> {
         return Err(builder.faults);
     }
     // An empty document is parsed as an implicit null.
-    Ok(builder.root.filter(|node| {
+    let root = builder.root.filter(|node| {
         !(node.is_null() && matches!(&node.kind, ConfigNodeKind::Scalar { text, .. } if text.is_empty() || text == "~"))
-    }))
+    });
+    Ok((root, builder.warnings))
 }
 
 /// A limit was exceeded; the fault is recorded and parsing ends.
@@ -163,6 +187,8 @@ struct Builder<'a> {
     /// Position of the tag of the current event.
     tag_at: (u32, u32),
     faults: Vec<Fault>,
+    warnings: Vec<Fault>,
+    duplicates: DuplicateKeys,
 }
 
 impl Builder<'_> {
@@ -282,7 +308,16 @@ impl Builder<'_> {
                 if !seen.insert(key.text.clone()) {
                     let first = entries.iter().find(|(k, _)| k.text == key.text).map_or(0, |(k, _)| k.line);
                     let message = format!("`{}` appears here a second time", key.text);
-                    self.fault((key.line, key.column), message).hint = Some(format!("the first is on line {first}"));
+                    let hint = format!("the first is on line {first}");
+                    if self.duplicates == DuplicateKeys::LastCounts {
+                        let place = entries.iter_mut().find(|(k, _)| k.text == key.text);
+                        self.warnings.push(Fault::warn(self.file, key.line, key.column, message).hint(hint));
+                        if let Some(entry) = place {
+                            *entry = (key, node);
+                        }
+                        return Ok(());
+                    }
+                    self.fault((key.line, key.column), message).hint = Some(hint);
                     return Ok(());
                 }
                 entries.push((key, node));

@@ -334,18 +334,21 @@ fn unused_variables_and_hidden_files_are_warnings() {
     let files = [
         ("i.yml", "web: {hosts: {w1: }}\n"),
         ("group_vars/wbe.yml", "a: 1\n"),
+        ("group_vars/all.yml.sample", "a: 3\n"),
         ("group_vars/web.yml", "a: 1\n"),
-        ("group_vars/web/x.yml", "a: 2\n"),
+        ("group_vars/web/x.yml", "a: 1\na: 2\n"),
         ("host_vars/w1.yml", "[1]\n"),
     ];
     check_faults(&files, "i.yml", expect!["host_vars/w1.yml:1:1: takes a mapping of variables, not a list"]);
-    let inventory = load(&files[..4], "i.yml");
+    let inventory = load(&files[..5], "i.yml");
     let warnings: Vec<String> = inventory.warnings.iter().map(ToString::to_string).collect();
     expect![[r#"
         group_vars/wbe.yml: warning: there is no group `wbe`
           hint: did you mean `web`?
         group_vars/web.yml: warning: is not read, because `web` comes first
-          hint: put both into one directory of that name"#]]
+          hint: put both into one directory of that name
+        group_vars/web/x.yml:2:1: warning: `a` appears here a second time
+          hint: the first is on line 1"#]]
     .assert_eq(&warnings.join("\n"));
     assert_eq!(inventory.hosts["w1"].vars["a"], 2);
 }

@@ -64,6 +64,10 @@ fn directory(
         let at = SourcePosition::new(&relative_name(root, &path.join(entry)), 0, 0);
         let stem =
             ENDINGS.iter().rev().find_map(|ending| entry.strip_suffix(ending).filter(|stem| names.contains(*stem)));
+        // A copy such as `all.yml.sample` is no file of variables, and not misspelled either.
+        if stem.is_none() && entry.split_once('.').is_some_and(|(name, _)| names.contains(name)) {
+            continue;
+        }
         let Some(name) = stem else {
             let stem = ENDINGS[1..].iter().find_map(|ending| entry.strip_suffix(ending)).unwrap_or(entry);
             let mut fault = at.fault(format!("there is no {kind} `{stem}`"));
@@ -133,8 +137,11 @@ fn read_vars_file(root: &Path, path: &Path, draft: &mut Draft) -> Option<FileVar
         draft.encrypted.insert(file.clone(), text);
         return Some(FileVars::Encrypted(file));
     }
-    let node = match tree::parse(&file, &text) {
-        Ok(node) => node?,
+    let node = match tree::parse_variables(&file, &text) {
+        Ok((node, warnings)) => {
+            draft.warnings.extend(warnings);
+            node?
+        }
         Err(faults) => {
             draft.faults.extend(faults);
             return None;
