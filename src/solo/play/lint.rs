@@ -17,9 +17,12 @@ use std::sync::Arc;
 /// Names of an inventory if `ansible.cfg` does not set one. The first name that exists is used.
 const INVENTORIES: [&str; 8] =
     ["inventory", "inventory.yml", "inventory.yaml", "inventory.ini", "hosts", "hosts.yml", "hosts.yaml", "hosts.ini"];
-/// Directories with files that playbooks include. They contain no playbook that can be run.
-const PARTS: [&str; 12] = [
+/// Directories with files that playbooks include, with installed collections, or with tests of
+/// `molecule`. They contain no playbook that the operator runs.
+const PARTS: [&str; 14] = [
     "roles",
+    "collections",
+    "molecule",
     "tasks",
     "handlers",
     "vars",
@@ -232,6 +235,9 @@ mod tests {
     fn playbooks_are_checked_without_an_inventory() {
         let role = ("roles/base/tasks/main.yml", "- {debug: {msg: '{{ 1 | nope }}'}}\n");
         let tasks = ("more/tasks/main.yml", "- {nonsense: }\n");
+        let installed = ("collections/ansible_collections/a/b/p.yml", "- hosts: all\n  tusks: []\n");
+        let tested = ("molecule/default/converge.yml", "- hosts: all\n  tusks: []\n");
+        assert!(lint_text(&[installed, tested]).contains("no playbook"));
         let said = lint_text(&[("site.yml", SITE), role, tasks, ("plays/two.yml", "- hosts: all\n  tusks: []\n")]);
         assert!(said.contains("DIR/site.yml:4:") && said.contains("`dset`"), "{said}");
         assert!(said.contains("DIR/roles/base/tasks/main.yml:1:") && said.contains("nope"), "{said}");
