@@ -1,7 +1,7 @@
 //! Includes of files and roles whose target, items or conditions only a run may know.
 
 use super::Walk;
-use super::refusals::is_never_true;
+use super::refusals::{choices_on_linux, is_never_true};
 use crate::plan::{DynamicInclude, Play, Repeat, TaskCondition, choice};
 use crate::vars::scope::ExprScope;
 use crate::vars::variable_scope;
@@ -62,10 +62,12 @@ impl<'p> Walk<'p> {
     fn any_of(&mut self, play: &'p Play, include: &'p DynamicInclude, repeat: Option<&'p Repeat>) {
         let names = self.guess_items(repeat);
         let scope = self.frame.scope(play, &include.task);
-        for name in include.refused.keys() {
+        let on_linux = choices_on_linux(&scope, include);
+        let possible = |name: &str| on_linux.as_ref().is_none_or(|names| names.contains(name));
+        for name in include.refused.keys().filter(|name| possible(name)) {
             self.note_possible(&include.task, Some(name.clone()), &scope);
         }
-        for steps in include.choices.values() {
+        for (_, steps) in include.choices.iter().filter(|(name, _)| possible(name)) {
             self.include_uncertain(&scope, &include.task.when, |walk| walk.steps(play, steps));
         }
         self.frame.unknown.retain(|name| !names.contains(name));

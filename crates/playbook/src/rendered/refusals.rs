@@ -2,7 +2,7 @@
 
 use super::{Walk, may_fail};
 use crate::compile::refusal_message;
-use crate::plan::{DynamicInclude, Plan, PlanStep, Play, REFUSED, SourcePlace, Task, TaskCondition};
+use crate::plan::{DynamicInclude, Plan, PlanStep, Play, REFUSED, SourcePlace, Task, TaskCondition, choice};
 use crate::vars::scope::ExprScope;
 use crate::vars::var_map::{Var, VarMap, has_markup};
 use crate::vars::{unknown, variable_scope};
@@ -132,22 +132,48 @@ pub(super) fn is_never_true(scope: &ExprScope, conditions: &[TaskCondition]) -> 
         let text = condition.text.to_ascii_lowercase();
         OTHER_SYSTEMS.iter().any(|name| text.contains(name))
     };
-    let is_set = ["ansible_os_family", "ansible_system"].iter().any(|name| scope.get(name).is_some());
+    let is_set = is_system_set(scope);
     conditions.iter().any(|condition| {
         if is_set || !names_other(condition) {
             return matches!(unknown::holds(scope, &condition.text), Ok(Some(false)));
         }
-        FAMILIES.iter().all(|family| {
-            let facts = [("system", "Linux"), ("os_family", *family)];
-            let all = facts.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
-            let mut known = VarMap::default();
-            for (name, value) in facts {
-                known.set(&format!("ansible_{name}"), Var::Plain(Value::from(value)));
-            }
-            known.set("ansible_facts", Var::new(&unknown::open(all), false));
-            matches!(unknown::holds(&scope.with_layer(known), &condition.text), Ok(Some(false)))
-        })
+        FAMILIES
+            .iter()
+            .all(|family| matches!(unknown::holds(&scope_on_linux(scope, family), &condition.text), Ok(Some(false))))
     })
+}
+
+/// Whether the inventory or the playbook sets the system of the host.
+fn is_system_set(scope: &ExprScope) -> bool {
+    ["ansible_os_family", "ansible_system"].iter().any(|name| scope.get(name).is_some())
+}
+
+/// The variables on a host with Linux of this family. All other facts stay unknown.
+fn scope_on_linux(scope: &ExprScope, family: &str) -> ExprScope {
+    let facts = [("system", "Linux"), ("os_family", family)];
+    let all = facts.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+    let mut known = VarMap::default();
+    for (name, value) in facts {
+        known.set(&format!("ansible_{name}"), Var::Plain(Value::from(value)));
+    }
+    known.set("ansible_facts", Var::new(&unknown::open(all), false));
+    scope.with_layer(known)
+}
+
+/// The targets that an include can select on a host with Linux. None: other facts than the system
+/// select the target, or none of the targets is known.
+pub(super) fn choices_on_linux(scope: &ExprScope, include: &DynamicInclude) -> Option<BTreeSet<String>> {
+    if is_system_set(scope) {
+        return None;
+    }
+    let known = |name: &str| include.refused.contains_key(name) || include.choices.contains_key(name);
+    let mut out = BTreeSet::new();
+    for family in FAMILIES {
+        let args = variable_scope::args(&scope_on_linux(scope, family), &include.task).ok()?;
+        let name = choice(&include.task, &args);
+        out.insert(if known(&name) { name } else { name.strip_prefix("./").unwrap_or(&name).to_owned() });
+    }
+    out.iter().any(|name| known(name)).then_some(out)
 }
 
 /// Whether an include of the plan has a possible target that the plan cannot hold.

@@ -8,7 +8,8 @@ fn faults(tasks: &str) -> Result<Vec<String>, Vec<String>> {
     let texts = |faults: Vec<remoor_model::Fault>| faults.iter().map(|fault| fault.message.clone()).collect();
     let text = format!("- hosts: all\n  vars: {{on: true, off: false}}\n  tasks:\n{tasks}");
     let part = "- {pacman: {name: x}}\n".to_owned();
-    let files = [("site.yml", text), ("part.yml", part)];
+    let debian = "- {debug: }\n".to_owned();
+    let files = [("site.yml", text), ("part.yml", part.clone()), ("on-Windows.yml", part), ("on-Debian.yml", debian)];
     let files = FileSet(files.into_iter().map(|(name, text)| (name.to_owned(), text.into_bytes())).collect());
     let host = HostContext { name: "w1".into(), ..HostContext::default() };
     compile(&files, "site.yml", &host, &CompileOptions::default())
@@ -92,6 +93,9 @@ fn it_is_told_that_no_run_reaches_a_refused_task() {
         ("  - {set_fact: {f: 1}, when: ansible_hostname == 'x'}\n  - {pacman: {name: x}, when: f is defined}\n", true),
         ("  - {pacman: {name: x}, loop: '{{ ansible_mounts }}'}\n", true),
         ("  - {include_tasks: 'gone{{ ansible_system }}.yml', when: ansible_hostname == 'x'}\n", true),
+        ("  - {include_tasks: 'on-{{ ansible_os_family }}.yml'}\n", false),
+        ("  - {include_tasks: './on-{{ family }}.yml', vars: {family: '{{ ansible_facts.os_family }}'}}\n", false),
+        ("  - {include_tasks: 'on-{{ ansible_distribution }}.yml'}\n", true),
         ("  - {pacman: {name: x}, ignore_errors: true}\n", true),
     ] {
         let told = faults(tasks).unwrap();
