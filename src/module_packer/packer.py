@@ -72,10 +72,18 @@ def open_collections(bases):
     return loader
 
 
+# Action plugins that only look for files on the controller before they run the module of the same
+# name. `check_controller_options` refuses the options that name such files.
+PREPARING_COLLECTIONS = ("kubernetes.core",)
+PREPARING_ACTIONS = ("ansible.posix.patch", "amazon.aws.s3_object")
+
+
 def has_action_plugin(loader, names, collections):
     for name in names:
         context = loader.action_loader.find_plugin_with_context(name, collection_list=collections)
-        if context.resolved:
+        full = getattr(context, "resolved_fqcn", None) or ""
+        only_prepares = full in PREPARING_ACTIONS or full.rpartition(".")[0] in PREPARING_COLLECTIONS
+        if context.resolved and not only_prepares:
             return True
     return False
 

@@ -110,6 +110,42 @@ impl Compiler<'_> {
         all.any(|option| unsupported(&option)).then(|| self.python_module(own, named).ok())?
     }
 
+    /// Refuses the options of a packed module that name files on the controller, because only the
+    /// action plugin of the module reads these files.
+    pub(super) fn check_controller_options(
+        &mut self,
+        own: &Context,
+        at: (u32, u32),
+        packed: &str,
+        given: &[&SpannedNode],
+    ) -> bool {
+        let name = packed.split('@').next().unwrap_or_default();
+        let all: Vec<(String, Value)> = given.iter().flat_map(|node| written_options(node)).collect();
+        let value = |option: &str| all.iter().find(|(name, _)| name == option).map(|(_, value)| value);
+        // On this machine, the action plugin searches a relative name in the directories of the role.
+        let here = self.is_local() || own.keywords.delegate_to.is_some();
+        let is_relative = |option: &str| {
+            let text = value(option).and_then(Value::as_str).unwrap_or_default();
+            !text.is_empty() && !text.starts_with(['/', '~', '{']) && !text.contains("://")
+        };
+        let (option, hint) = match name {
+            "ansible.posix.patch" if value("remote_src").and_then(var_map::boolean) != Some(true) => {
+                ("src", "copy the file to the node before, and set `remote_src: true`")
+            }
+            _ if !name.starts_with("kubernetes.core.") && name != "amazon.aws.s3_object" => return true,
+            _ if value("template").is_some() => {
+                ("template", "use `definition` with the lookup `template` and the filter `from_yaml_all`")
+            }
+            _ => match ["src", "kubeconfig", "local_path"].into_iter().find(|option| here && is_relative(option)) {
+                Some(option) => (option, "write an absolute path"),
+                None => return true,
+            },
+        };
+        let message = format!("`{option}` of {name} names a file of the controller, which is not part of the language");
+        self.fault_hint(&own.file, at, message, hint);
+        false
+    }
+
     /// Records why a module cannot run as Python.
     pub(super) fn module_refusal_fault(&mut self, file: &str, at: (u32, u32), named: &str, refusal: &ModuleRefusal) {
         let (message, hint) = refusal_text(named, refusal);

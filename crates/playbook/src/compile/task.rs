@@ -217,10 +217,17 @@ impl Compiler<'_> {
         let action = task.args.get("action").and_then(|a| a.as_str()).unwrap_or_default();
         let known = matches!(
             action,
-            "noop" | "flush_handlers" | "end_host" | "end_role" | "end_play" | "end_batch" | "clear_facts"
+            "noop"
+                | "flush_handlers"
+                | "end_host"
+                | "end_role"
+                | "end_play"
+                | "end_batch"
+                | "clear_facts"
+                | "reset_connection"
         );
         if !known {
-            let fault = if matches!(action, "refresh_inventory" | "reset_connection" | "clear_host_errors") {
+            let fault = if matches!(action, "refresh_inventory" | "clear_host_errors") {
                 self.fault(&own.file, at, format!("meta `{action}` is not part of the language"))
             } else {
                 self.fault(&own.file, at, format!("unknown meta `{action}`"))
@@ -397,6 +404,9 @@ impl Compiler<'_> {
             let refusal = match self.options.modules {
                 Some(_) if !keyword && (!has_native || named.contains('.')) => match self.python_module(own, &named) {
                     Ok(name) => {
+                        let written = pairs.iter().find(|(key, _)| key.text == "args").map(|(_, more)| more);
+                        let given: Vec<&SpannedNode> = written.into_iter().chain([&args]).collect();
+                        faulty |= !self.check_controller_options(own, place, &name, &given);
                         found = Some(TaskModule {
                             key,
                             spec: &module_specs::PYTHON,

@@ -59,7 +59,9 @@ with zipfile.ZipFile('p.zip', 'w') as z:
 
 impl ModuleSource for Probe {
     fn pack(&self, request: &ModuleRequest) -> Result<Arc<PackedModule>, ModuleRefusal> {
+        let mut name = "acme.tools.probe".to_owned();
         match request.name.as_str() {
+            "kubernetes.core.k8s" | "ansible.posix.patch" => name.clone_from(&request.name),
             "probe" | "acme.tools.probe" | "lineinfile" | "ansible.posix.mount" => {}
             "acme.none.x" => return Err(ModuleRefusal::NoCollection("acme.none".into())),
             "acme.tools.action" => return Err(ModuleRefusal::ActionPlugin(request.name.clone())),
@@ -75,7 +77,7 @@ impl ModuleSource for Probe {
             ..PythonModule::default()
         };
         let archive = self.archive.clone();
-        Ok(Arc::new(PackedModule { name: "acme.tools.probe".into(), module, archive, ..PackedModule::default() }))
+        Ok(Arc::new(PackedModule { name, module, archive, ..PackedModule::default() }))
     }
 }
 
@@ -228,5 +230,29 @@ fn what_a_native_module_lacks_runs_as_python() {
     ] {
         let faults = compile_tasks(&source, json!({}), &format!("    - {task}\n")).unwrap_err();
         assert!(faults[0].message.contains(why), "{faults:?}");
+    }
+}
+
+#[test]
+fn options_that_name_files_of_the_controller_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(probe) = Probe::new(dir.path(), "3.7") else { return };
+    for (task, refused) in [
+        ("kubernetes.core.k8s: {definition: {}, src: remote.yml, kubeconfig: k}", None),
+        ("kubernetes.core.k8s: {template: t.j2}", Some("template")),
+        ("kubernetes.core.k8s: {src: a.yml}, vars: {ansible_connection: local}", None),
+        ("ansible.posix.patch: {src: /a, dest: /b, remote_src: true}", None),
+        ("ansible.posix.patch: {src: a, dest: /b}", Some("src")),
+    ] {
+        let done = compile_tasks(&probe, json!({}), &format!("    - {{{task}}}\n"));
+        assert_eq!(done.is_err(), refused.is_some(), "{task}");
+        let Err(faults) = done else { continue };
+        let option = refused.unwrap();
+        assert!(faults[0].message.starts_with(&format!("`{option}` of ")), "{faults:?}");
+    }
+    let local = json!({"ansible_connection": "local"});
+    for (src, refused) in [("a.yml", true), ("/a.yml", false), ("'{{ role_path }}/a.yml'", false)] {
+        let text = format!("    - kubernetes.core.k8s: {{src: {src}}}\n      vars: {{role_path: /r}}\n");
+        assert_eq!(compile_tasks(&probe, local.clone(), &text).is_err(), refused, "{src}");
     }
 }
