@@ -125,7 +125,10 @@ impl Compiler<'_> {
         }
         for name in options.values.keys().cloned().collect::<Vec<_>>() {
             if options::is_refused(spec, &name) {
-                self.reject_option(file, spec.name, &name, options);
+                // An option with `omit` is refused when the task runs and the option remains.
+                if !options.values.get(&name).is_some_and(may_be_omitted) {
+                    self.reject_option(file, spec.name, &name, options);
+                }
                 continue;
             }
             // All other options of `add_host` are variables of the host.

@@ -364,16 +364,18 @@ impl Compiler<'_> {
             }
             let mut near = vec![parent(path)];
             near.extend(dirs.iter().cloned());
-            match self.find(&near, &name).into_iter().next() {
-                Some((_, inner)) => {
-                    let asset = self.asset(&inner, from.0, from.1);
-                    parts.insert(name, asset);
-                    self.template((&inner, true), dirs, from, &dialect.options, parts);
+            let found = self.find(&near, &name);
+            if found.is_empty() && needed {
+                self.fault(path, (0, 0), format!("it includes `{name}`, which is not in the fleet directory"));
+            }
+            // A name with a computed part may be the name of several files.
+            for (name, inner) in found {
+                if parts.contains_key(&name) {
+                    continue;
                 }
-                None if !needed => {}
-                None => {
-                    self.fault(path, (0, 0), format!("it includes `{name}`, which is not in the fleet directory"));
-                }
+                let asset = self.asset(&inner, from.0, from.1);
+                parts.insert(name, asset);
+                self.template((&inner, true), dirs, from, &dialect.options, parts);
             }
         }
     }

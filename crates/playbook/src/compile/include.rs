@@ -96,6 +96,11 @@ impl Compiler<'_> {
                 self.warn(file, (key.line, key.column), message, "register the result of a task in the file");
                 continue;
             }
+            if word == "listen" && call.spec.name == "import_tasks" {
+                let message = "`listen` has no effect on import_tasks";
+                self.warn(file, (key.line, key.column), message, "write it into the handlers of the file");
+                continue;
+            }
             let looped = super::repeat::kind(word).is_some() && known.contains(&"loop");
             let own = word == call.key.text || all.contains(&word) || known.contains(&word) || looped;
             if IGNORED.contains(&word) && call.spec.name.starts_with("import_") {
@@ -221,7 +226,8 @@ impl Compiler<'_> {
     fn task_dirs(&self, own: &Context) -> Vec<String> {
         let mut dirs = vec![assets::parent(&own.file)];
         if let Some(Role { dir, .. }) = &own.role {
-            dirs.push(format!("{dir}/{}", if own.handler { "handlers" } else { "tasks" }));
+            dirs.extend(own.handler.then(|| format!("{dir}/handlers")));
+            dirs.push(format!("{dir}/tasks"));
             dirs.push(dir.clone());
         }
         dirs.push(self.current_play.base.clone());

@@ -147,7 +147,7 @@ impl Compiler<'_> {
         let mut all = Map::new();
         for (_, path) in paths {
             if let Some(node) = self.yaml(&path, (&file, at)) {
-                all.extend(self.vars(&path, &node));
+                all.extend(self.vars_of(&path, &node, true));
             }
         }
         self.parts.layers.push(all);
@@ -166,7 +166,7 @@ impl Compiler<'_> {
             return *known;
         }
         let before = self.parts.computed_lookups.len();
-        let vars = self.yaml(path, from).map(|node| self.vars(path, &node)).unwrap_or_default();
+        let vars = self.yaml(path, from).map(|node| self.vars_of(path, &node, true)).unwrap_or_default();
         self.cache.lookups_of_vars.insert(path.to_owned(), self.parts.computed_lookups[before..].to_vec());
         self.parts.layers.push(vars);
         let index = (self.parts.layers.len() - 1) as u32;

@@ -295,7 +295,13 @@ impl Compiler<'_> {
         } else if !LOCAL.contains(&text.as_str()) && self.options.hosts.is_some_and(|all| !all.hosts.contains(&text)) {
             let near = did_you_mean(&text, self.options.hosts.iter().flat_map(|all| &all.hosts).map(String::as_str));
             let message = format!("`delegate_to`: `{text}` is not a host of the inventory");
-            self.fault(file, at, message).hint = near;
+            if needs_no_host(node) && !context.keywords.delegate_facts {
+                // As in Ansible, such a task has its effect on the host of the play.
+                context.keywords.delegate_to = None;
+                self.warn(file, at, message, near.unwrap_or_else(|| "remove it".to_owned()));
+            } else {
+                self.fault(file, at, message).hint = near;
+            }
         }
     }
 
@@ -358,6 +364,12 @@ impl Compiler<'_> {
             }
         }
     }
+}
+
+/// Whether the module of a task never accesses the host.
+fn needs_no_host(node: &SpannedNode) -> bool {
+    let mut keys = node.map().into_iter().flatten().map(|(key, _)| module_specs::short_name(&key.text));
+    keys.any(|key| matches!(key, "assert" | "debug" | "fail" | "include_vars" | "set_fact"))
 }
 
 /// Whether the run evaluates the user of a task, because a task may set a variable that has a value

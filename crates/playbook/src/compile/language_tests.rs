@@ -44,7 +44,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
     - {import_tasks: '{{ port }}.yml'}
     - {include_role: {name: none}}
     - {import_role: {tasks_from: x}}
-    - {meta: reset_connection}
+    - {meta: refresh_inventory}
     - {meta: flush_handler}
     - {meta: end_role}
     - {local_action: debug}
@@ -96,7 +96,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use include_tasks; only variables of the play and extra vars are known this early
             site.yml:24:8: role `none` is not in the fleet directory (looked for roles/none)
             site.yml:25:8: import_role needs `name` or `role`
-            site.yml:26:8: meta `reset_connection` is not part of the language
+            site.yml:26:8: meta `refresh_inventory` is not part of the language
               hint: use `provisioner: ansible`
             site.yml:27:8: unknown meta `flush_handler`
               hint: use `provisioner: ansible`
@@ -156,9 +156,12 @@ fn what_has_no_effect_is_a_warning() {
     - {include_tasks: a.yml, register: r}
     - {debug: , loop_control: {label: x}}
     - {yum: {name: x, lock_timeout: 30}}
+    - {meta: reset_connection}
+  vars_files: [v.yml]
+  handlers: [{import_tasks: a.yml, listen: topic}]
 ";
     check_warnings(
-        &[("site.yml", text), ("a.yml", "- debug:\n")],
+        &[("site.yml", text), ("a.yml", "- debug:\n"), ("v.yml", "a-b: 1\n3: 4\n")],
         expect![[r#"
             site.yml:2:10: warning: `größe` has letters beyond ASCII, so no template can read it
               hint: rename the variable
@@ -166,8 +169,78 @@ fn what_has_no_effect_is_a_warning() {
               hint: register the result of a task in the file
             site.yml:5:17: warning: `loop_control` without a loop has no effect
               hint: remove it, or add a loop
+            site.yml:9:36: warning: `listen` has no effect on import_tasks
+              hint: write it into the handlers of the file
+            v.yml:1:1: warning: `a-b` is not a name, so only the lookup `vars` can read it
+              hint: rename the variable
+            v.yml:2:1: warning: `3` is not a name, so only the lookup `vars` can read it
+              hint: rename the variable
         "#]],
     );
+}
+
+#[test]
+fn ansibles_search_for_files_and_roles_is_that_of_the_compiler() {
+    let list = [
+        ("site.yml", "- hosts: all\n  roles: [r, parts/group]\n"),
+        ("roles/r/handlers/main.yml", "- import_tasks: of-tasks.yml\n"),
+        ("roles/r/tasks/of-tasks.yml", "- {name: imported, debug: }\n"),
+        (
+            "roles/r/tasks/main.yml",
+            "- {name: t, template: {src: outer.j2, dest: /x}, notify: imported}\n- {include_role: {name: '{{ role_path }}/../s'}}\n",
+        ),
+        ("roles/s/tasks/main.yml", "- {name: of s, debug: }\n"),
+        ("roles/r/templates/outer.j2", "{% include 'part-' ~ port ~ '.j2' %}"),
+        ("roles/r/templates/part-80.j2", "inner"),
+        ("roles/parts/group/one/tasks/main.yml", "- {name: not run, debug: }\n"),
+    ];
+    let plan = compile_files(&list, &[]).plan;
+    assert_eq!(names(&plan), ["t", "include_role {{ role_path }}/../s", "of s", "imported"]);
+    let (files, faults) = crate::review(&plan, &Map::new(), &files(&list), &[]);
+    assert_eq!(faults, []);
+    assert_eq!(files["/x"].content, b"inner");
+}
+
+#[test]
+fn an_unsupported_option_that_is_omitted_does_no_harm() {
+    let task =
+        |value: &str| format!("- hosts: all\n  tasks: [{{copy: {{content: x, dest: /x, attributes: {value}}}}}]\n");
+    let plan = compile_files(&[("site.yml", &task("'{{ nowhere | default(omit) }}'"))], &[]).plan;
+    assert_eq!(names(&plan).len(), 1);
+    let args = serde_json::json!({"content": "x", "dest": "/x", "attributes": "+i"});
+    let refused = check_rendered("copy", args.as_object().unwrap());
+    assert_eq!(refused.unwrap(), "`attributes` of copy is not part of the language");
+    let text = task("+i");
+    let faults = compile(&files(&[("site.yml", &text)]), "site.yml", &host(), &CompileOptions::default()).unwrap_err();
+    assert!(faults[0].message.contains("`attributes` of copy is not part of the language"), "{faults:?}");
+}
+
+#[test]
+fn a_task_that_needs_no_host_may_be_delegated_to_any_name() {
+    let hosts = InventoryNames { hosts: vec!["w1".into()], ..InventoryNames::default() };
+    let options = CompileOptions { delegates: true, hosts: Some(&hosts), ..CompileOptions::default() };
+    let compile_task = |task: &str| {
+        let text = format!("- hosts: all\n  tasks: [{{{task}, delegate_to: nobody}}]\n");
+        compile(&files(&[("site.yml", &text)]), "site.yml", &host(), &options)
+    };
+    let plan = compile_task("set_fact: {y: 1}").unwrap().plan;
+    plan.each_task(&mut |task| assert!(task.hosts.delegation.is_none()));
+    for task in ["command: 'true'", "set_fact: {y: 1}, delegate_facts: true"] {
+        let faults = compile_task(task).unwrap_err();
+        assert!(faults[0].message.contains("`nobody` is not a host of the inventory"), "{faults:?}");
+    }
+}
+
+#[test]
+fn a_loop_may_call_the_lookup_of_a_collection() {
+    let text = "- hosts: all\n  tasks: [{debug: {msg: '{{ item.path }}'}, with_community.general.filetree: d, when: item.state == 'file'}]\n";
+    let options = CompileOptions { delegates: true, ..CompileOptions::default() };
+    let list = files(&[("site.yml", text)]);
+    let plan = compile(&list, "site.yml", &host(), &options).unwrap().plan;
+    let (_, faults) = crate::review(&plan, &Map::new(), &list, &[]);
+    assert_eq!(faults, []);
+    let refused = compile(&list, "site.yml", &host(), &CompileOptions::default()).unwrap().refused;
+    assert!(refused[0].message.contains("lookup `community.general.filetree`"), "{refused:?}");
 }
 
 #[test]

@@ -289,8 +289,14 @@ impl Compiler<'_> {
         std::mem::replace(&mut self.parts, lookups)
     }
 
-    /// Reads a map of variables and checks its templates.
+    /// Reads the variables of a keyword such as `vars`.
     fn vars(&mut self, file: &str, node: &SpannedNode) -> Map<String, Value> {
+        self.vars_of(file, node, false)
+    }
+
+    /// Reads a map of variables and checks its templates. Ansible checks the names of variables in
+    /// keywords, but not in a file of variables.
+    fn vars_of(&mut self, file: &str, node: &SpannedNode, is_file: bool) -> Map<String, Value> {
         match &node.data {
             SpannedData::Null => Map::new(),
             SpannedData::Map(pairs) => {
@@ -298,6 +304,9 @@ impl Compiler<'_> {
                     let (name, at) = (key.text.as_str(), (key.line, key.column));
                     if !is_name(name) && is_name_in_python(name) {
                         let message = format!("`{name}` has letters beyond ASCII, so no template can read it");
+                        self.warn(file, at, message, "rename the variable");
+                    } else if !is_name(name) && is_file {
+                        let message = format!("`{name}` is not a name, so only the lookup `vars` can read it");
                         self.warn(file, at, message, "rename the variable");
                     } else if !is_name(name) {
                         self.fault(file, at, format!("`{name}` cannot be the name of a variable"));

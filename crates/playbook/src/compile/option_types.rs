@@ -132,6 +132,11 @@ pub fn check_rendered(module: &str, args: &Map<String, Value>) -> Option<String>
     if let Some(group) = missing {
         return Some(format!("{} needs `{}`", spec.name, group.join("` or `")));
     }
+    // The compiler has kept such an option because it could have been omitted.
+    let off = |value: &Value| var_map::boolean(value) == Some(false);
+    if let Some((name, _)) = args.iter().find(|(name, value)| options::is_refused(spec, name) && !off(value)) {
+        return Some(format!("`{name}` of {module} is not part of the language"));
+    }
     let mut options = args.iter().filter(|(name, _)| spec.options.contains(&name.as_str()));
     options.find_map(|(name, value)| check_value(spec.name, name, value)).map(|(why, hint)| format!("{why} ({hint})"))
 }

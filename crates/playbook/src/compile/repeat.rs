@@ -31,6 +31,9 @@ pub(super) fn kind(key: &str) -> Option<RepeatKind> {
         "with_csvfile" | "with_ini" | "with_lines" | "with_password" | "with_random_choice" | "with_url" => {
             RepeatKind::Lookup
         }
+        // A lookup plugin of a collection, such as `with_community.general.filetree`.
+        plugin if plugin.starts_with("with_") && plugin.split('.').count() > 2 => RepeatKind::Lookup,
+        "with_filetree" => RepeatKind::Lookup,
         _ => return None,
     })
 }

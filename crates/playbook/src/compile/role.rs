@@ -264,8 +264,12 @@ impl Compiler<'_> {
             return Vec::new();
         }
         let mut names = BTreeSet::new();
+        let by_path = ["role_path", "playbook_dir"].iter().any(|dir| name.contains(dir));
+        let path = || crate::template::expr::render_text(&self.known_scope(inner), &name).ok();
         if is_literal(&name) {
             names.insert(name.clone());
+        } else if let Some(path) = by_path.then(path).flatten() {
+            names.insert(path);
         } else {
             for root in self.role_roots(inner) {
                 for (found, _) in assets::matching_files(self.files, &root, &format!("{name}/*")) {
@@ -329,13 +333,21 @@ impl Compiler<'_> {
         let files = self.files;
         let parts = ["tasks", "handlers", "vars", "defaults", "meta", "files", "templates", "library", "module_utils"];
         let roots = self.role_roots(context);
-        let plain = roots.iter().filter_map(|root| assets::join(root, name));
-        plain.chain(self.collection_role_dirs(name)).find(|dir| {
+        let by_path = name.contains('/').then(|| assets::join("", self.strip_root(name))).flatten();
+        let plain = roots.iter().filter_map(|root| assets::join(root, name)).chain(by_path);
+        let found = plain.chain(self.collection_role_dirs(name)).find(|dir| {
             !dir.is_empty()
                 && files
                     .paths_below(dir)
                     .any(|path| parts.contains(&path[dir.len() + 1..].split('/').next().unwrap_or_default()))
-        })
+        });
+        // As in Ansible, a directory without any part of a role is a role that does nothing.
+        let empty = || {
+            let mut dirs =
+                roots.iter().filter(|root| root.ends_with("roles")).filter_map(|root| assets::join(root, name));
+            dirs.find(|dir| !dir.is_empty() && files.paths_below(dir).next().is_some())
+        };
+        found.or_else(empty)
     }
 
     /// Compiles a role with its dependencies, for one reference to it.

@@ -238,11 +238,33 @@ pub fn includes(template: &str) -> BTreeMap<String, bool> {
     let mut out = BTreeMap::new();
     for (at, pair) in tokens.windows(2).enumerate() {
         if let [Token::Word("include" | "import" | "extends" | "from"), Token::Text(name)] = pair {
-            let lenient = matches!(tokens.get(at + 2..at + 4), Some([Token::Word("ignore"), Token::Word("missing")]));
-            *out.entry((*name).to_owned()).or_insert(false) |= !lenient;
+            let (name, rest) = joined_name(name, &tokens[at + 2..]);
+            let lenient = matches!(rest, [Token::Word("ignore"), Token::Word("missing"), ..]);
+            *out.entry(name).or_insert(false) |= !lenient;
         }
     }
     out
+}
+
+/// The name that begins with the text `first` and continues with `~` or `+`. Each part that is not a
+/// literal text becomes markup. Returns also the tokens after the name.
+fn joined_name<'t>(first: &str, mut rest: &'t [Token<'t>]) -> (String, &'t [Token<'t>]) {
+    let mut name = first.to_owned();
+    while let [Token::Sign('~' | '+'), after @ ..] = rest {
+        let ends = |token: &Token| {
+            matches!(
+                token,
+                Token::Sign('~' | '+' | ';' | '%') | Token::Word("ignore" | "with" | "without" | "import" | "as")
+            )
+        };
+        let length = after.iter().position(ends).unwrap_or(after.len());
+        match &after[..length] {
+            [Token::Text(text)] => name.push_str(text),
+            _ => name.push_str("{{ }}"),
+        }
+        rest = &after[length..];
+    }
+    (name, rest)
 }
 
 /// A call of `lookup`, `query` or `q` with a literal name.
@@ -486,6 +508,8 @@ mod tests {
             [("a.j2".to_owned(), true), ("m.j2".to_owned(), true)]
         );
         assert!(!includes("{% include 'a.j2' ignore missing %}")["a.j2"]);
+        let joined = includes("{% include 'd/' ~ version | int ~ '/a.j2' ignore missing with context %}{{ x ~ 'y' }}");
+        assert_eq!(joined.into_iter().collect::<Vec<_>>(), [("d/{{ }}/a.j2".to_owned(), false)]);
         assert!(filters_and_tests("{% raw %}{{ a | nope }}{% endraw %}").is_empty());
         let found = lookups("{{ lookup('url', 'x', y=1) }}{{ q('file', a) }}{{ query('env', 'A', 'B') | first }}");
         let found: Vec<_> = found.iter().map(|l| (l.name.as_str(), l.terms.as_ref().map(|t| t.join(" ")))).collect();
