@@ -466,13 +466,12 @@ pub fn command() -> clap::Command {
     headings::add_to(add_exit_codes(Cli::command()))
 }
 
-/// The version, and the commit and date of the build. `packaging/build.sh` sets the two; other
-/// builds have none.
+/// The version, and the commit with its date. Only `packaging/build.sh` sets the two.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let version = env!("CARGO_PKG_VERSION");
-    match (option_env!("REMOOR_COMMIT"), option_env!("REMOOR_BUILT")) {
-        (Some(commit), Some(built)) => format!("{version} (commit {commit} of {built}, {})", std::env::consts::ARCH),
-        _ => format!("{version} (no package build)"),
+    match (option_env!("REMOOR_COMMIT"), option_env!("REMOOR_COMMIT_DATE")) {
+        (Some(commit), Some(date)) => format!("{version} (commit {commit} of {date}, {})", std::env::consts::ARCH),
+        _ => format!("{version} (not built as a package)"),
     }
 });
 

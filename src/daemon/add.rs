@@ -38,6 +38,9 @@ const PUT: &str = "set -eu; umask 022; d=/usr/local/bin; mkdir -p $d; t=$d/.remo
                    mv -f \"$t\" $d/remoor";
 const PUT_UNIT: &str = "set -eu; umask 022; f=/etc/systemd/system/remoor.service; t=$f.$$; trap 'rm -f \"$t\"' EXIT; \
                         cat > \"$t\"; mv -f \"$t\" $f; systemctl daemon-reload";
+/// Removes the program and the unit that an earlier `node add` copied, because they have precedence
+/// over those of the package.
+const REMOVE_COPY: &str = "rm -f /usr/local/bin/remoor /etc/systemd/system/remoor.service; systemctl daemon-reload";
 const LAST_WORDS: &str = "journalctl -u remoor -n 10 --no-pager -o cat 2>/dev/null || true";
 
 #[derive(Debug, Clone)]
@@ -206,7 +209,10 @@ impl AddRun<'_> {
             self.stopped_at_step("reading the program of this machine", e.to_string(), "install remoor here again")
         })?;
         let renewed = self.program(shell, &found, &bytes, hash, tell).await?;
-        if !found.packaged {
+        if found.packaged {
+            let (step, next) = ("removing the copy of an earlier node add", "remove these files on that machine");
+            self.run(shell, step, REMOVE_COPY, &[], b"", COMMAND, next).await?;
+        } else {
             let (step, next) = ("installing the unit", "check /etc/systemd/system on that machine");
             self.run(shell, step, PUT_UNIT, &[], unit_of_copied_program().as_bytes(), COMMAND, next).await?;
             self.done.push("/etc/systemd/system/remoor.service was written");
@@ -308,7 +314,8 @@ impl AddRun<'_> {
         let hash = hash.to_string();
         if found.packaged {
             tell(&format!("a package has installed {PACKAGED}"));
-            return Ok(false);
+            // A daemon that runs the copy must be restarted.
+            return Ok(found.copied != "none");
         }
         if found.copied == hash {
             tell("this remoor version is installed already");

@@ -33,7 +33,7 @@ const SITE: &str = r#"
     - {async_status: {jid: "{{ native.ansible_job_id }}"}, register: made, until: made is finished, retries: 600, delay: 0.1}
     - {acme: {text: "{{ dir }}"}, async: 60, poll: 0, register: python}
     - {async_status: {jid: "{{ python.ansible_job_id }}"}, register: said, until: said is finished, retries: 600, delay: 0.1}
-    - {command: sleep 300, async: 1, poll: 0, register: slow}
+    - {command: sleep 300, async: 20, poll: 0, register: slow}
     - async_status: {jid: "{{ slow.ansible_job_id }}"}
       register: over
       until: over is finished
@@ -158,7 +158,7 @@ fn a_job_ends_with_its_time_limit_and_all_its_processes() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     let hang =
-        "    - {shell: 'trap \"\" TERM; echo $$ > {{ dir }}/pid; while :; do sleep 300; done', async: 1, poll: 0}\n";
+        "    - {shell: 'trap \"\" TERM; echo $$ > {{ dir }}/pid; while :; do sleep 300; done', async: 20, poll: 0}\n";
     let (code, text) = play(dir, hang, &[]);
     assert_eq!(code, Some(0), "{text}");
     let [file] = &job_files(dir)[..] else { panic!("one job: {text}") };

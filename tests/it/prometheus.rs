@@ -64,7 +64,10 @@ fn expressions_of_dashboard() -> Vec<String> {
     let dashboard: Value =
         serde_json::from_slice(&fs::read(path_of_shipped("dashboard.json")).expect("read")).expect("JSON");
     let targets = dashboard["panels"].as_array().expect("panels").iter().flat_map(|panel| panel["targets"].as_array());
-    targets.flatten().map(|target| target["expr"].as_str().expect("an expression").to_owned()).collect()
+    let all = targets.flatten().map(|target| target["expr"].as_str().expect("an expression").to_owned());
+    let all: Vec<String> = all.collect();
+    assert!(all.len() > 10, "{all:?}");
+    all
 }
 
 /// The names of metrics in a text.
@@ -105,7 +108,7 @@ fn prometheus_accepts_the_metrics_the_rules_and_the_dashboard() {
     check.args(["check", "metrics"]).stdin(fs::File::open(&file).expect("opened"));
     let out = check.bounded_output();
     // Exit code 3 is advice about names, 1 is an invalid format.
-    assert_ne!(out.status.code(), Some(1), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(matches!(out.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&out.stderr));
 
     let mut rules = Command::new("promtool");
     let out = rules.args(["test", "rules"]).arg(path_of_shipped("remoor.rules.test.yml")).bounded_output();

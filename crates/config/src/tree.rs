@@ -307,9 +307,16 @@ impl Builder<'_> {
                 }
                 if !seen.insert(key.text.clone()) {
                     let first = entries.iter().find(|(k, _)| k.text == key.text).map_or(0, |(k, _)| k.line);
-                    let message = format!("`{}` appears here a second time", key.text);
-                    let hint = format!("the first is on line {first}");
-                    if self.duplicates == DuplicateKeys::LastCounts {
+                    let last_counts = self.duplicates == DuplicateKeys::LastCounts;
+                    let message = match last_counts {
+                        true => format!("`{}` appears again; the last value counts", key.text),
+                        false => format!("`{}` appears here a second time", key.text),
+                    };
+                    let hint = match last_counts {
+                        true => format!("remove the entry on line {first}"),
+                        false => format!("the first is on line {first}"),
+                    };
+                    if last_counts {
                         let place = entries.iter_mut().find(|(k, _)| k.text == key.text);
                         self.warnings.push(Fault::warn(self.file, key.line, key.column, message).hint(hint));
                         if let Some(entry) = place {

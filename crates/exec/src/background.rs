@@ -22,6 +22,9 @@ pub(super) fn starter() -> BackgroundStarter {
 
 fn start(job: &BackgroundJob) -> io::Result<()> {
     let text = rmp_serde::to_vec_named(job).map_err(io::Error::other)?;
+    if text.len() as u64 > JOB_MAX {
+        return Err(io::Error::other(format!("it has more than {} MiB", JOB_MAX >> 20)));
+    }
     // The file of this program may have been replaced by a newer version.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("remoor").arg(JOB_ARGUMENT);

@@ -347,8 +347,8 @@ fn unused_variables_and_hidden_files_are_warnings() {
           hint: did you mean `web`?
         group_vars/web.yml: warning: is not read, because `web` comes first
           hint: put both into one directory of that name
-        group_vars/web/x.yml:2:1: warning: `a` appears here a second time
-          hint: the first is on line 1"#]]
+        group_vars/web/x.yml:2:1: warning: `a` appears again; the last value counts
+          hint: remove the entry on line 1"#]]
     .assert_eq(&warnings.join("\n"));
     assert_eq!(inventory.hosts["w1"].vars["a"], 2);
 }

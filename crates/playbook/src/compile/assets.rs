@@ -214,13 +214,13 @@ impl Compiler<'_> {
         let options = if task.module == "template" { self.known_delimiters(own, at, task) } else { Map::new() };
         let preserved = task.args.get("mode").and_then(Value::as_str) == Some("preserve");
         let keeps_encrypted = says("decrypt") == Some(false);
-        let (several, mut left_out) = (found.len() > 1, Vec::new());
+        // A loop takes all of its files. Without a loop, a run selects one of several files.
+        let (several, mut left_out) = (found.len() > 1 && task.repeat.is_none(), Vec::new());
         for (name, path) in found {
             if task.module == "template" {
                 let before = self.diagnostics.faults.len();
                 self.template((&path, false), &dirs, (&own.file, at), &options, &mut task.files.parts);
                 if several && self.diagnostics.faults.len() > before {
-                    // Only a run knows whether it selects this template.
                     left_out.push(self.diagnostics.faults.split_off(before));
                     continue;
                 }

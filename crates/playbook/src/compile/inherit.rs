@@ -10,6 +10,7 @@ use crate::plan::{Delegation, TaskPrivileges};
 use crate::template::expr;
 use crate::vars::scope::with_trace;
 use crate::vars::var_map;
+use crate::vars::variable_scope::OMIT;
 use remoor_model::did_you_mean;
 use serde_json::Value;
 use std::rc::Rc;
@@ -199,19 +200,23 @@ impl Compiler<'_> {
         if self.is_set_for_host(&["ansible_user", "ansible_ssh_user"]) || self.is_local() {
             return;
         }
-        let user = match self.known_late(value, context) {
-            Some(text) => text,
-            None => self.known_texts(file, "remote_user", value, context).pop().unwrap_or_default().trim().to_owned(),
-        };
-        if user.is_empty() || self.options.remote_user == Some(user.as_str()) {
+        let hint = "set `ansible_user` in the inventory";
+        if self.known_late(value, context).is_some() {
+            self.fault_hint(file, at, "`remote_user` must be known before the run", hint);
             return;
         }
-        if self.options.delegates {
+        let user = self.known_texts(file, "remote_user", value, context).pop().unwrap_or_default().trim().to_owned();
+        if user.is_empty() || user == OMIT || self.options.remote_user == Some(user.as_str()) {
+            return;
+        }
+        if !self.options.delegates {
+            self.fault_hint(file, at, "`remote_user` must be the same as in the inventory", hint);
+        } else if value.text().is_some_and(|text| var_map::has_markup(&text)) {
+            // A task could change the variable, and the task would run as the wrong user.
+            self.fault_hint(file, at, "a `remote_user` other than the login user must be a fixed name", hint);
+        } else {
             context.login_user = Some(user);
-            return;
         }
-        let message = "`remote_user` must be the same as in the inventory";
-        self.fault_hint(file, at, message, "set `ansible_user` in the inventory");
     }
 
     /// Checks `port`. As in Ansible, a variable of the host has precedence.
@@ -229,24 +234,26 @@ impl Compiler<'_> {
 
     /// The privileges of a task with these keywords. A task of another login user runs as this
     /// user, unless it has `become`, because the login of the run can become any user.
-    pub(super) fn privileges(&self, context: &Context) -> TaskPrivileges {
-        let InheritedKeywords { elevated, elevated_if, become_user, .. } = &context.keywords;
+    pub(super) fn privileges(&mut self, at: (u32, u32), context: &Context) -> TaskPrivileges {
+        let InheritedKeywords { elevated, elevated_if, become_user, delegate_to, local, .. } = &context.keywords;
         let usual = TaskPrivileges {
             elevated: *elevated,
             elevated_if: elevated_if.clone(),
             become_user: become_user.clone().filter(|_| *elevated),
         };
-        match (&context.login_user, elevated_if) {
-            (None, _) => usual,
-            (Some(_), None) if *elevated => usual,
-            (Some(user), None) => TaskPrivileges { elevated: true, elevated_if: None, become_user: Some(user.clone()) },
-            (Some(user), Some(condition)) => {
-                let condition = expr::inner_expression(condition).unwrap_or("true");
-                let other = become_user.as_deref().unwrap_or("root");
-                let text = format!("{{% if ({condition}) | bool %}}{other}{{% else %}}{user}{{% endif %}}");
-                TaskPrivileges { elevated: true, elevated_if: None, become_user: Some(text) }
-            }
+        // A task on the controller needs no login.
+        let here = *local || delegate_to.as_ref().is_some_and(|to| LOCAL.contains(&to.as_str()));
+        let Some(user) = context.login_user.as_ref().filter(|_| !here) else { return usual };
+        if elevated_if.is_some() || delegate_to.is_some() {
+            let word = if elevated_if.is_some() { "`become` that only the run knows" } else { "`delegate_to`" };
+            let message = format!("a task of another `remote_user` cannot have {word}");
+            self.fault_hint(&context.file, at, message, "use `become_user`");
+            return usual;
         }
+        if *elevated {
+            return usual;
+        }
+        TaskPrivileges { elevated: true, elevated_if: None, become_user: Some(user.clone()) }
     }
 
     /// The text of a value with markup that only the node can evaluate. A name without a value may

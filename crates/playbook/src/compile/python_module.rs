@@ -122,7 +122,8 @@ impl Compiler<'_> {
         let name = packed.split('@').next().unwrap_or_default();
         let all: Vec<(String, Value)> = given.iter().flat_map(|node| written_options(node)).collect();
         let value = |option: &str| all.iter().find(|(name, _)| name == option).map(|(_, value)| value);
-        // On this machine, the action plugin searches a relative name in the directories of the role.
+        // On the controller, the action plugin searches a relative name in the directories of the
+        // role. `packer.py` has the list of these modules.
         let here = self.is_local() || own.keywords.delegate_to.is_some();
         let is_relative = |option: &str| {
             let text = value(option).and_then(Value::as_str).unwrap_or_default();

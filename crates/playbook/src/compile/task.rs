@@ -282,7 +282,7 @@ impl Compiler<'_> {
         let mut task = Task {
             module: call.name().to_owned(),
             environment: own.keywords.environment.clone(),
-            privileges: self.privileges(own),
+            privileges: self.privileges((node.line, node.column), own),
             modes: TaskModes {
                 check_mode: own.keywords.check_mode.clone(),
                 diff: own.keywords.diff.clone(),
@@ -421,41 +421,70 @@ impl Compiler<'_> {
                 _ => None,
             };
             faulty = true;
-            let in_ansible = refusal.as_ref().is_some_and(python_module::fails_in_ansible);
-            let typo = || {
-                let modules = module_specs::MODULES.iter().map(|m| m.name);
-                let keys = module_specs::TASK_KEYS.iter().copied();
-                did_you_mean(short, modules.chain(keys).chain(["block", "rescue", "always"]))
-            };
-            let unclear = !short.contains('.') && !module_specs::is_foreign(short);
-            let unclear = unclear
-                && matches!(
-                    refusal,
-                    Some(ModuleRefusal::NotFound(_) | ModuleRefusal::NoCore(_) | ModuleRefusal::NativeOnly)
-                );
-            if let Some(refusal) = refusal.filter(|_| !unclear || typo().is_none()) {
-                let (message, hint) = python_module::refusal_text(&named, &refusal);
-                match refusal {
-                    // The user forbids such modules wherever they are.
-                    ModuleRefusal::NativeOnly => self.limit_fault(file, place, message),
-                    _ => self.fault_hint(file, place, message, hint),
-                }
-            } else if module_specs::is_foreign(short) || short.contains('.') && !short.starts_with("with_") {
-                self.fault_hint(file, place, format!("module `{named}` is not part of the language"), HINT_ANSIBLE);
-            } else if module_specs::has_word(module_specs::UNSUPPORTED_KEYWORDS, short) || short.starts_with("with_") {
-                self.fault_hint(file, place, format!("`{named}` is not part of the language"), HINT_ANSIBLE);
-            } else {
-                let hint = typo().unwrap_or_else(|| format!("if it is a module of Ansible, {HINT_ANSIBLE}"));
-                self.fault_hint(file, place, format!("unknown module or keyword `{named}`"), hint);
-            }
-            if in_ansible {
-                self.diagnostics.mark_in_ansible();
-            }
+            self.refuse_module(file, place, (&named, short), refusal);
         }
         if found.is_none() && !faulty {
             self.fault(file, at, "a task needs a module");
         }
         found.filter(|_| !faulty)
+    }
+
+    /// Refuses a task whose module, or a keyword of which, is not known.
+    fn refuse_module(
+        &mut self,
+        file: &str,
+        place: (u32, u32),
+        (named, short): (&str, &str),
+        refusal: Option<ModuleRefusal>,
+    ) {
+        let in_ansible = refusal.as_ref().is_some_and(python_module::fails_in_ansible);
+        let typo = || {
+            let modules = module_specs::MODULES.iter().map(|m| m.name);
+            let keys = module_specs::TASK_KEYS.iter().copied();
+            did_you_mean(short, modules.chain(keys).chain(["block", "rescue", "always"]))
+        };
+        let unclear = !short.contains('.') && !module_specs::is_foreign(short);
+        let unclear = unclear
+            && matches!(
+                refusal,
+                Some(ModuleRefusal::NotFound(_) | ModuleRefusal::NoCore(_) | ModuleRefusal::NativeOnly)
+            );
+        if let Some(refusal) = refusal.filter(|_| !unclear || typo().is_none()) {
+            let (message, hint) = python_module::refusal_text(named, &refusal);
+            match refusal {
+                // The user forbids such modules wherever they are.
+                ModuleRefusal::NativeOnly => self.limit_fault(file, place, message),
+                _ => self.fault_hint(file, place, message, hint),
+            }
+        } else if module_specs::is_foreign(short) || short.contains('.') && !short.starts_with("with_") {
+            self.fault_hint(file, place, format!("module `{named}` is not part of the language"), HINT_ANSIBLE);
+        } else if module_specs::has_word(module_specs::UNSUPPORTED_KEYWORDS, short) || short.starts_with("with_") {
+            self.fault_hint(file, place, format!("`{named}` is not part of the language"), HINT_ANSIBLE);
+        } else {
+            let hint = typo().unwrap_or_else(|| format!("if it is a module of Ansible, {HINT_ANSIBLE}"));
+            self.fault_hint(file, place, format!("unknown module or keyword `{named}`"), hint);
+        }
+        if in_ansible {
+            self.diagnostics.mark_in_ansible();
+        }
+    }
+
+    /// The value of `poll` beside `async`, if it may be 0. Refuses modules that cannot run in the
+    /// background.
+    fn background_poll(&mut self, file: &str, value: &SpannedNode, module: &str) -> Option<Value> {
+        let at = (value.line, value.column);
+        let poll = self.number(file, "poll", value).filter(|every| match every {
+            Value::String(text) => text.parse::<f64>().is_ok_and(|every| every == 0.0) || !is_literal(text),
+            every => every.as_f64() == Some(0.0),
+        })?;
+        if !self.options.delegates {
+            let message = "`poll: 0` in a fleet: the task could outlive its attempt";
+            self.fault_hint(file, at, message, "omit `poll`, so that the run waits for the task");
+        } else if FOREGROUND.contains(&module) {
+            self.fault_hint(file, at, format!("`{module}` cannot run in the background"), "omit `poll: 0`");
+            self.diagnostics.mark_in_ansible();
+        }
+        Some(poll)
     }
 
     fn keywords(&mut self, file: &str, pairs: &[(SpannedKey, SpannedNode)], task: &mut Task) {
@@ -478,22 +507,8 @@ impl Compiler<'_> {
                     Some(limit) if limit.as_f64() != Some(0.0) && limit != "0" => task.timeout = Some(limit),
                     _ => {}
                 },
-                "poll" => {
-                    let poll = self.number(file, "poll", value);
-                    let may_be_zero = poll.as_ref().is_some_and(|every| match every {
-                        Value::String(text) => text.parse::<f64>().is_ok_and(|every| every == 0.0) || !is_literal(text),
-                        every => every.as_f64() == Some(0.0),
-                    });
-                    if may_be_zero && pairs.iter().any(|(key, _)| key.text == "async") {
-                        if !self.options.delegates {
-                            let message = "`poll: 0` in a fleet: the task could outlive its attempt";
-                            self.fault_hint(file, at, message, "omit `poll`, so that the run waits for the task");
-                        } else if FOREGROUND.contains(&task.module.as_str()) {
-                            let message = format!("`{}` cannot run in the background (`poll: 0`)", task.module);
-                            self.fault_hint(file, at, message, "Ansible's action does not support `async` either");
-                        }
-                        task.modes.poll = poll;
-                    }
+                "poll" if pairs.iter().any(|(key, _)| key.text == "async") => {
+                    task.modes.poll = self.background_poll(file, value, &task.module);
                 }
                 _ => {}
             }

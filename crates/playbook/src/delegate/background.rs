@@ -176,6 +176,10 @@ impl<'a> Run<'a, '_> {
         let Some(BackgroundStarter(start)) = self.options.background.clone() else {
             return Err("this run can start no task in the background".to_owned());
         };
+        // Each delegated task is a run of its own, so the bound below would not hold.
+        if self.frame.plan().delegated.is_some() {
+            return Err("a delegated task cannot run in the background (`poll: 0`)".to_owned());
+        }
         if self.ground.jobs >= JOBS_MAX {
             return Err(format!("a run starts at most {JOBS_MAX} tasks in the background"));
         }
@@ -242,7 +246,6 @@ impl<'a> Run<'a, '_> {
         let python = python.ok().filter(|python| !python.is_empty() && !has_markup(python));
         one.extra.extend(python.map(|python| (PYTHON_VARIABLE.to_owned(), python.into())));
         let item = self.item.as_ref().map(|item| item.layer.json());
-        let item = item.or_else(|| plan.delegated.as_ref()?.item.clone());
         one.delegated = Some(DelegatedRun { state: state.to_message(), item });
         Ok(one)
     }

@@ -259,10 +259,10 @@ fn placeholder_id() -> u32 {
     NEXT.fetch_sub(1, Ordering::Relaxed)
 }
 
-/// The value of an id in a result. Check mode does not know the id of an account that it has only
-/// predicted.
-pub fn id_value(id: u32) -> Value {
-    if PLACEHOLDERS.contains(&id) { unknown::mark() } else { json!(id) }
+/// The value of an id in a result. `is_check`: the run only predicts; it does not know the id of an
+/// account that it has predicted.
+pub fn id_value(id: u32, is_check: bool) -> Value {
+    if is_check && PLACEHOLDERS.contains(&id) { unknown::mark() } else { json!(id) }
 }
 
 /// Runs the tool if `argv` is not empty, and adds the resulting entry to the outcome.
@@ -291,16 +291,17 @@ fn finish(call: &mut ModuleCall, mut argv: Vec<String>, name: String) -> ModuleR
         require_success(&argv[0], &done)?;
         out = TaskOutcome::change(argv[..argv.len() - 2].join(" "));
     }
+    let is_check = call.ground.node.is_check_mode();
     if let Some(entry) = call.ground.node.user(&name).filter(|e| e[0] == name && call.task.module == "user") {
         for (key, at) in [("uid", 2), ("group", 3)] {
-            out.extra_keys.insert(key.into(), id_value(entry[at].parse().unwrap_or_default()));
+            out.extra_keys.insert(key.into(), id_value(entry[at].parse().unwrap_or_default(), is_check));
         }
         out.extra_keys.insert("comment".into(), json!(entry[4]));
         out.extra_keys.insert("home".into(), json!(entry[5]));
         out.extra_keys.insert("shell".into(), json!(entry[6]));
     }
     if let Some(entry) = call.ground.node.group(&name).filter(|e| e[0] == name && call.task.module == "group") {
-        out.extra_keys.insert("gid".into(), id_value(entry[2].parse().unwrap_or_default()));
+        out.extra_keys.insert("gid".into(), id_value(entry[2].parse().unwrap_or_default(), is_check));
         out.extra_keys.insert("system".into(), json!(call.flag("system", false)));
     }
     out.extra_keys.insert("name".into(), json!(name));

@@ -2,15 +2,13 @@
 //! in one step.
 //!
 //! In check mode it sends HEAD, as Ansible does. So a file that the server does not have is also a
-//! failure in check mode. A `file:` URL names a file of the node.
+//! failure in check mode.
 
 use super::http_request::{self, RequestCredentials, WebRequest, host_of};
 use super::{ModuleCall, ModuleResult, TaskOutcome, checksum, write_file};
 use crate::os::atomic_fs::{self, SafeError};
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -54,13 +52,6 @@ pub fn get_url(call: &mut ModuleCall) -> ModuleResult {
             }
         }
         wish.newer_than = Some(now.st_mtime).filter(|_| !other && !force);
-    }
-    if let Some(source) = file_of_url(&url) {
-        let target = match into {
-            true => dest.join(http_request::file_name_in_url(&url)),
-            false => there.map_or(dest, |(real, _)| real),
-        };
-        return copy_from_node(call, &url, &source, &target, sum.as_ref(), start);
     }
     if call.ground.node.is_check_mode() {
         return predict_outcome(call, wish, &dest, there, other, into, start);
@@ -118,7 +109,7 @@ fn place_file(
         false => {
             let (dest, now) = write_file::resolve_target(call, dest)?.unwrap_or((dest.to_owned(), None));
             let old = write_file::read_old(call, &dest, now.as_ref())?;
-            let content = call.ground.node.read(source)?;
+            let content = atomic_fs::read(source)?;
             write_file::update_file(call, &dest, old, content, origin)?
         }
     };
@@ -126,56 +117,6 @@ fn place_file(
         out.extra_keys.insert("checksum_src".into(), sum);
     }
     Ok(out)
-}
-
-/// The path in a `file:` URL of this node. None: it is another URL.
-fn file_of_url(url: &str) -> Option<PathBuf> {
-    let rest = url.strip_prefix("file:")?;
-    let path = match rest.strip_prefix("//") {
-        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
-        None => rest,
-    };
-    let path = path.split(['?', '#']).next().filter(|path| path.starts_with('/'))?;
-    Some(PathBuf::from(OsString::from_vec(decode_percent(path.as_bytes()))))
-}
-
-/// Replaces `%20` and the like by the bytes that they stand for.
-fn decode_percent(mut text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    while let [first, rest @ ..] = text {
-        let digits = rest.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                text = &rest[2..];
-            }
-            None => {
-                out.push(*first);
-                text = rest;
-            }
-        }
-    }
-    out
-}
-
-/// Copies the file that a `file:` URL names. Ansible compares the contents too.
-fn copy_from_node(
-    call: &mut ModuleCall,
-    url: &str,
-    source: &Path,
-    dest: &Path,
-    sum: Option<&ExpectedChecksum>,
-    start: Instant,
-) -> ModuleResult {
-    let node = &call.ground.node;
-    let found = node.follow(source).filter(|(_, stat)| atomic_fs::kind(stat) == FileType::RegularFile);
-    let Some((source, stat)) = found else {
-        let why = format!("Request failed: {} is not a file of this node", source.display());
-        return Ok(fail_without_response(node.note_missing(why), url, dest, start));
-    };
-    let size = u64::try_from(stat.st_size).unwrap_or(0);
-    let out = place_file(call, (&source, size), dest, sum, "file:")?;
-    Ok(add_result_keys(out, url, dest, &format!("OK ({size} bytes)"), None, start))
 }
 
 /// The failed outcome of a download without a response. Ansible's status code is -1 then.
@@ -338,19 +279,6 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(find_in_list(text, "f.tgz").as_deref(), want, "{text}");
-        }
-    }
-
-    #[test]
-    fn file_urls_name_files_of_the_node() {
-        for (url, want) in [
-            ("file:///a/b%20c", Some("/a/b c")),
-            ("file://localhost/a", Some("/a")),
-            ("file:/a", Some("/a")),
-            ("file://other/a", None),
-            ("http://h/a", None),
-        ] {
-            assert_eq!(file_of_url(url), want.map(PathBuf::from), "{url}");
         }
     }
 }

@@ -281,8 +281,8 @@ impl<'a> ModuleCall<'a, '_> {
         let mut set = |key: &str, value: Value| drop(out.extra_keys.insert(key.into(), value));
         set("state", json!(state));
         set("mode", json!(format!("{:04o}", atomic_fs::mode_of(&stat))));
-        set("uid", account::id_value(stat.st_uid));
-        set("gid", account::id_value(stat.st_gid));
+        set("uid", account::id_value(stat.st_uid, node.is_check_mode()));
+        set("gid", account::id_value(stat.st_gid, node.is_check_mode()));
         set("size", json!(stat.st_size));
         for (key, entry) in
             [("owner", node.user(&stat.st_uid.to_string())), ("group", node.group(&stat.st_gid.to_string()))]

@@ -74,12 +74,13 @@ fn basic_keys(call: &ModuleCall, asked: &Path, stat: &Stat) -> Map<String, Value
         Err(_) => root,
     };
     let node = &call.ground.node;
+    let id = |id: u32| account::id_value(id, node.is_check_mode());
     let all = json!({
         "exists": true, "path": asked.display().to_string(), "mode": format!("{mode:04o}"),
         "isdir": kind == FileType::Directory, "isreg": kind == FileType::RegularFile, "islnk": kind == FileType::Symlink,
         "issock": kind == FileType::Socket, "isfifo": kind == FileType::Fifo, "isblk": kind == FileType::BlockDevice,
         "ischr": kind == FileType::CharacterDevice,
-        "uid": account::id_value(stat.st_uid), "gid": account::id_value(stat.st_gid), "size": stat.st_size, "inode": stat.st_ino, "dev": stat.st_dev,
+        "uid": id(stat.st_uid), "gid": id(stat.st_gid), "size": stat.st_size, "inode": stat.st_ino, "dev": stat.st_dev,
         "nlink": stat.st_nlink, "blocks": stat.st_blocks, "block_size": stat.st_blksize, "device_type": stat.st_rdev,
         "wusr": has(0o200), "rusr": has(0o400), "xusr": has(0o100), "wgrp": has(0o020), "rgrp": has(0o040),
         "xgrp": has(0o010), "woth": has(0o002), "roth": has(0o004), "xoth": has(0o001), "isuid": has(0o4000),

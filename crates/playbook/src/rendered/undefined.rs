@@ -229,7 +229,7 @@ mod tests {
         let said = review_messages(&format!("{computed}{reads}"), "");
         assert_eq!(said.len(), 1, "{said:#?}");
         assert!(said[0].starts_with("warn site.yml:4 this task computes the names"), "{said:#?}");
-        assert_eq!(review_messages(computed, ""), [String::new(); 0]);
+        assert!(review_messages(computed, "").is_empty());
         assert!(review_messages(reads, "").len() > 1);
     }
 

@@ -61,6 +61,10 @@ pub(crate) fn refusal(
                 }
                 continue;
             };
+            // The user of the task may own this program, so only the task itself starts it.
+            if task.privileges.become_user.is_some() && chooses_python(&named_python(&scope)) {
+                continue;
+            }
             if let Err(why) = python.interpreter_for(module, &scope, cancel) {
                 if provides_python(&earlier, &named_python(&scope)) {
                     return None;

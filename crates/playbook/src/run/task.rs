@@ -426,9 +426,7 @@ impl<'a> Run<'a, '_> {
         }
         let vague = self.ground.node.take_indeterminate() || trace.unknown;
         self.ground.node = kept.unwrap_or_else(|| std::mem::take(&mut self.ground.node));
-        // If a failure counts as ok, it does not matter whether the task would fail in a run.
-        let doubtful = vague && (trace.unknown || !never_fails(task));
-        let answer = self.predict_background(task, scope, doubt_answer(answer, doubtful, trace.unknown));
+        let answer = self.predict_background(task, scope, doubt_answer(task, answer, vague, trace.unknown));
         if let (Ok(TaskOutcome { unknown: true, .. }), Some(would)) = (&answer, self.ground.node.predicted_state_mut())
         {
             would.mark_unknown();
@@ -500,10 +498,11 @@ fn never_fails(task: &Task) -> bool {
 }
 
 /// The answer of a module that has read values that check mode cannot know. `vague`: a failure may
-/// not happen in a real run. `unknown`: the whole answer depends on such a value.
-fn doubt_answer(answer: ModuleResult, vague: bool, unknown: bool) -> ModuleResult {
+/// not happen in a real run. `unknown`: the whole answer depends on such a value. If a failure
+/// counts as ok, it does not matter whether the task would fail in a run.
+fn doubt_answer(task: &Task, answer: ModuleResult, vague: bool, unknown: bool) -> ModuleResult {
     match answer {
-        Err(why) | Ok(TaskOutcome { failed: true, msg: why, .. }) if vague => {
+        Err(why) | Ok(TaskOutcome { failed: true, msg: why, .. }) if vague && (unknown || !never_fails(task)) => {
             Ok(TaskOutcome::indeterminate(format!("{why}; tasks that were not run may change that")))
         }
         Ok(_) if unknown => Ok(TaskOutcome::indeterminate("it depends on tasks that were not run")),

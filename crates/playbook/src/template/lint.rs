@@ -246,8 +246,8 @@ pub fn includes(template: &str) -> BTreeMap<String, bool> {
     out
 }
 
-/// The name that begins with the text `first` and continues with `~` or `+`. Each part that is not a
-/// literal text becomes markup. Returns also the tokens after the name.
+/// The name that begins with the text `first` and continues with `~` or `+`. Each part that is not
+/// a literal text becomes markup. Returns also the tokens after the name.
 fn joined_name<'t>(first: &str, mut rest: &'t [Token<'t>]) -> (String, &'t [Token<'t>]) {
     let mut name = first.to_owned();
     while let [Token::Sign('~' | '+'), after @ ..] = rest {

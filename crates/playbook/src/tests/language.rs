@@ -425,8 +425,7 @@ fn a_task_of_another_login_user_runs_as_this_user() {
     - {debug: , remote_user: other}
     - {debug: , remote_user: other, become: true}
     - {debug: , become_user: x, remote_user: other, become: true}
-    - {debug: , remote_user: '{{ r.x }}'}
-    - {debug: , become: '{{ r.y }}', remote_user: other, become_user: x}
+    - {debug: , remote_user: other, delegate_to: localhost}
     - {block: [{debug: }, {debug: , remote_user: me}], remote_user: other}
 ";
     let choice = CompileOptions { delegates: true, remote_user: Some("me"), ..CompileOptions::default() };
@@ -442,12 +441,31 @@ fn a_task_of_another_login_user_runs_as_this_user() {
         (true, text("other")),
         (true, None),
         (true, text("x")),
-        (true, text("{{ r.x }}")),
-        (true, text("{% if (r.y) | bool %}x{% else %}other{% endif %}")),
+        (false, None),
         (true, text("other")),
         (false, None),
     ];
     assert_eq!(found, want);
+}
+
+/// Such a task could run as root, or as a user whom a result of the host chooses.
+#[test]
+fn another_login_user_must_be_certain() {
+    for keywords in [
+        "remote_user: '{{ r.x }}'",
+        "remote_user: '{{ r.x | default(omit) }}'",
+        "remote_user: '{{ u }}'",
+        "remote_user: other, become: '{{ r.y }}'",
+        "remote_user: other, become: '{% if r.y %}yes{% else %}no{% endif %}'",
+        "remote_user: other, delegate_to: w2",
+    ] {
+        let text = format!("- {{hosts: all, vars: {{u: daemon}}, tasks: [{{debug: , {keywords}}}]}}\n");
+        let host = HostContext { name: "w1".into(), ..HostContext::default() };
+        let choice = CompileOptions { delegates: true, remote_user: Some("me"), ..CompileOptions::default() };
+        let files = FileSet([("site.yml".to_owned(), text.into_bytes())].into());
+        let faults = compile(&files, "site.yml", &host, &choice).expect_err(keywords);
+        assert!(faults.iter().all(|fault| fault.message.contains("remote_user")), "{faults:#?}");
+    }
 }
 
 #[test]

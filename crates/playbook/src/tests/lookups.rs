@@ -314,7 +314,7 @@ fn first_found_in_a_variable_finds_the_files_of_the_role_by_its_absolute_path() 
         ];
         let set = FileSet(files.into_iter().map(|(path, text)| (path, text.as_bytes().to_vec())).collect());
         let host = HostContext { name: "w1".into(), ..HostContext::default() };
-        let options_of = CompileOptions { root: "/srv/site".into(), delegates: true, ..CompileOptions::default() };
+        let options_of = CompileOptions { root: "/srv/site", delegates: true, ..CompileOptions::default() };
         let plan = compile(&set, &format!("{base}site.yml"), &host, &options_of).unwrap().plan;
         go(&plan, &options(dir.path())).assert_success();
     }

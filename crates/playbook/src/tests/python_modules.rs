@@ -177,7 +177,8 @@ fn a_python_that_an_earlier_task_installs_is_found_when_the_module_runs() {
     let text = format!("{idle}{}{module}", make(&own));
     go(&compile_tasks(&source, vars.clone(), &text).unwrap(), &options(dir.path())).assert_success();
     std::fs::remove_dir_all(dir.path().join("env")).unwrap();
-    let elsewhere = format!("    - copy: {{dest: '{}', content: x}}\n", dir.path().join("other").display());
+    let other = TempDir::new().unwrap();
+    let elsewhere = format!("    - copy: {{dest: '{}', content: x}}\n", other.path().join("other").display());
     let ran = go(&compile_tasks(&source, vars.clone(), &format!("{elsewhere}{module}")).unwrap(), &options(dir.path()));
     assert_eq!(ran.end.failure.unwrap().task, "before the first task");
     // The task says why it failed if no task has installed the Python after all.
