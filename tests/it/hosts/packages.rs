@@ -181,8 +181,8 @@ fn upgrade(lab: &Lab, package: &[u8]) -> Result<()> {
     let said = lab.shell("m1", "apt-get install --yes /root/second.deb 2>&1")?;
     ensure!(said.contains("next: systemctl restart remoor"), "{said}");
     ensure!(five::main_pid(lab, "m1", "remoor.service")? == before, "the upgrade restarted a manager");
-    // The daemon of the replaced program still logs in to nodes.
-    check(lab, "w1")?;
+    // The daemon of the replaced program still examines nodes over SSH.
+    check(lab, "m1")?;
     lab.shell("m1", "systemctl restart remoor")?;
     wait_for("m1 to lead again", PATIENCE, || check(lab, "m1").ok()).map(drop)
 }
