@@ -203,12 +203,12 @@ fn remove_and_purge(lab: &Lab) -> Result<()> {
 /// package. The names of its dependencies are not checked.
 fn install_rpm(lab: &Lab, package: &[u8]) -> Result<()> {
     lab.push("m1", package, "/root/remoor.rpm", 0o644)?;
-    lab.shell("m1", "rpm --install --nodeps --force-debian /root/remoor.rpm 2>&1")?;
+    lab.shell("m1", "rpm --install --nodeps /root/remoor.rpm 2>&1")?;
     lab.shell("m1", &format!("remoor lint {FLEET} && rpm --query --docfiles remoor | grep -q remoor-status.1"))?;
     lab.shell("m1", "test \"$(stat -c '%a %U' /var/lib/remoor)\" = '700 root' && systemctl cat remoor")?;
     let ip = lab.host("m1").ip;
     lab.shell("m1", &format!("remoor init --name m1 --advertise {ip} && systemctl enable --now remoor 2>&1"))?;
-    lab.shell("m1", "rpm --erase --nodeps --force-debian remoor 2>&1")?;
+    lab.shell("m1", "rpm --erase --nodeps remoor 2>&1")?;
     ensure!(!is_active(lab)?, "the daemon runs after the removal of the RPM package");
     lab.shell("m1", "test -e /var/lib/remoor/identity.json").map(drop)
 }

@@ -185,7 +185,10 @@ fn a_python_that_an_earlier_task_installs_is_found_when_the_module_runs() {
     let other = "    - command: echo python\n      register: r\n";
     let ran = go(&compile_tasks(&source, vars, &format!("{other}{module}")).unwrap(), &options(dir.path()));
     let failure = ran.end.failure.unwrap();
-    assert!(failure.task == "acme.tools.probe" && failure.message.contains("does not start on this node"), "{failure:?}");
+    assert!(
+        failure.task == "acme.tools.probe" && failure.message.contains("does not start on this node"),
+        "{failure:?}"
+    );
 }
 
 #[test]
