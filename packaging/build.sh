@@ -38,9 +38,9 @@ fi
 
 # Both tools look for programs and for generated files below the directory `release` of their target
 # directory.
-stage=$out/stage
-rm -rf "$stage"
-mkdir -p "$stage/release/completions"
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+mkdir -p "$out" "$stage/release/completions"
 strip --strip-all -o "$stage/release/remoor" "$program"
 remoor=$stage/release/remoor
 "$remoor" man "$stage/release/man" >/dev/null
@@ -49,8 +49,8 @@ for shell in bash zsh fish; do
     "$remoor" completions $shell >"$stage/release/completions/remoor.$shell"
 done
 
-rm -f "$out/"*.deb "$out/"*.rpm
+rm -f "$out/"remoor_*.deb "$out/"remoor-*.rpm
 CARGO_TARGET_DIR=$stage cargo deb --quiet --no-build --no-strip $deb --deb-revision "$revision" --output "$out/"
 cargo generate-rpm --target-dir "$stage" --set-metadata "release = \"$revision\"" --source-date "$SOURCE_DATE_EPOCH" \
     --payload-compress $rpm --auto-req builtin --output "$out/"
-(cd "$out" && sha256sum -- *.deb *.rpm | tee SHA256SUMS)
+(cd "$out" && sha256sum -- remoor_*.deb remoor-*.rpm | tee SHA256SUMS)

@@ -308,3 +308,16 @@ fn finish(call: &mut ModuleCall, mut argv: Vec<String>, name: String) -> ModuleR
     out.extra_keys.insert("state".into(), json!(call.text(&["state"]).unwrap_or_else(|| "present".to_owned())));
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_unknown_only_if_check_mode_has_predicted_it() {
+        let predicted = *PLACEHOLDERS.start();
+        assert_eq!(id_value(predicted, false), json!(predicted));
+        assert_eq!(id_value(7, true), json!(7));
+        assert!(unknown::is_unknown(&id_value(predicted, true)));
+    }
+}

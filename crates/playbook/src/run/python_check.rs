@@ -3,7 +3,7 @@
 //! tasks themselves find out, as in Ansible.
 
 use crate::modules::{PythonRuntime, chooses_python, named_python};
-use crate::plan::{Plan, SourcePlace, Task};
+use crate::plan::{Plan, SourcePlace, Task, is_idle};
 use crate::run::event::CancelToken;
 use crate::template::{expr, lint};
 use crate::vars::scope::ExprScope;
@@ -13,9 +13,6 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Native modules that install nothing.
-const CHANGE_NOTHING: [&str; 10] =
-    ["assert", "debug", "fail", "gather_facts", "include_vars", "meta", "pause", "set_fact", "setup", "stat"];
 /// Directories of programs that have nothing to do with each other.
 const SHARED_DIRS: [&str; 4] = ["/usr/bin", "/usr/local", "/usr/local/bin", "/usr/libexec"];
 
@@ -56,7 +53,7 @@ pub(crate) fn refusal(
                 continue;
             }
             let Some(module) = plan.modules.get(&task.module) else {
-                if !CHANGE_NOTHING.contains(&task.module.as_str()) {
+                if !is_idle(&task.module) {
                     add_texts(task, &scope, &mut earlier);
                 }
                 continue;

@@ -191,6 +191,26 @@ fn a_python_that_an_earlier_task_installs_is_found_when_the_module_runs() {
     );
 }
 
+/// The user of a task may own the Python, so the check before the first task does not start it.
+#[test]
+fn only_the_task_itself_starts_the_python_of_another_user() {
+    let dir = TempDir::new().unwrap();
+    let Some(source) = Probe::new(dir.path(), "3.5") else { return };
+    let (python, started) = (dir.path().join("python"), dir.path().join("started"));
+    std::fs::write(&python, format!("#!/bin/sh\ntouch {}\nexit 1\n", started.display())).unwrap();
+    std::fs::set_permissions(&python, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let vars = json!({"ansible_python_interpreter": python.display().to_string()});
+    let stop = "    - fail: {msg: stop}\n";
+    let run = |more: &str| {
+        let text = format!("{stop}    - {{probe: {more}}}\n");
+        go(&compile_tasks(&source, vars.clone(), &text).unwrap(), &options(dir.path())).end.failure.unwrap()
+    };
+    assert_eq!(run(", become: true, become_user: nobody").task, "fail stop");
+    assert!(!started.exists());
+    assert_eq!(run("").task, "before the first task");
+    assert!(started.exists());
+}
+
 #[test]
 fn modules_that_cannot_be_packed_are_faults_with_the_next_step() {
     let dir = TempDir::new().unwrap();
