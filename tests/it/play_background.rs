@@ -49,6 +49,10 @@ const SITE: &str = r#"
         content: "{{ {'started': started, 'runs': runs, 'failed': failed, 'looped': looped, 'each': each, 'native': native,
           'made': made, 'said': said, 'over': over, 'erased': erased, 'gone': gone, 'foreground': foreground, 'unchanged': unchanged,
           'tests': [runs is finished, runs is started, foreground is finished, started is changed]} | to_nice_json }}"
+    # The files of the jobs are in the home directory of the user.
+    - {async_status: {jid: "{{ unchanged.ansible_job_id }}"}, register: last, until: last is finished, retries: 600, delay: 0.1}
+    - async_status: {jid: "{{ item }}", mode: cleanup}
+      loop: "{{ [started, native, python, unchanged] | map(attribute='ansible_job_id') | list + looped.results | map(attribute='ansible_job_id') | list }}"
 "#;
 const ACME: &str = "#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
