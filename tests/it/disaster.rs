@@ -202,8 +202,10 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
             let whole = kept.first().is_some_and(|kept| kept.join("log.redb").exists());
             (now["raft"].is_null() && now["epoch"] == after["epoch"] && whole).then_some(())
         });
-        let log = fs::read_to_string(home.join("log")).expect("a log");
-        assert!(log.contains("wrong-epoch"), "{log}");
+        // The manager writes this line after it has archived the log.
+        wait_until("the reason is in the log", || {
+            fs::read_to_string(home.join("log")).expect("a log").contains("wrong-epoch").then_some(())
+        });
         assert!(!home.join("raft").exists() && !home.join("ca").exists());
     }
     assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "lost", "it is not taken back automatically");
