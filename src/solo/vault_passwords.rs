@@ -3,7 +3,7 @@
 
 use super::project_dir::{ansible_defaults, checked_root_of};
 use remoor_model::Fault;
-use remoor_vault::{PasswordError, PasswordSource, Vault};
+use remoor_vault::{PasswordError, PasswordSource, SOPS_PROGRAM, Vault};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,15 +33,20 @@ impl VaultOptions {
             Some(root) => (root.to_owned(), None),
             None => checked_root_of(real.parent().unwrap_or(Path::new(""))),
         };
-        let (vault, mut warnings) = self.read(&project)?;
+        let (vault, mut warnings) = self.read_passwords(&project)?;
         warnings.extend(ignored);
-        Ok((vault, warnings))
+        Ok((Arc::new(vault.with_sops(SOPS_PROGRAM)), warnings))
     }
 
-    /// Reads all passwords. `project` is the directory with `ansible.cfg`. A source of
-    /// `ansible.cfg` that can't be read is only a warning, because nothing may be encrypted. A
-    /// program runs only when encrypted content is opened.
+    /// Reads all passwords for a review of a directory. Its files of sops stay encrypted, because
+    /// sops may contact a service for a key. `project` is the directory with `ansible.cfg`.
     pub fn read(&self, project: &Path) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
+        self.read_passwords(project).map(|(vault, warnings)| (Arc::new(vault), warnings))
+    }
+
+    /// Reads all passwords. A source of `ansible.cfg` that can't be read is only a warning, because
+    /// nothing may be encrypted. A program runs only when encrypted content is opened.
+    fn read_passwords(&self, project: &Path) -> Result<(Vault, Vec<Fault>), Vec<Fault>> {
         let (mut sources, mut faults) = (Vec::new(), Vec::new());
         let here = Path::new("");
         let mut add = |parsed: Result<PasswordSource, PasswordError>, dir: &Path, option: &str| match parsed {
@@ -72,7 +77,7 @@ impl VaultOptions {
         }
         let (grave, doubts): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.file != config);
         warnings.extend(doubts.into_iter().map(|fault| Fault { warning: true, ..fault }));
-        if grave.is_empty() { Ok((Arc::new(Vault::with_programs(passwords, NEXT)), warnings)) } else { Err(grave) }
+        if grave.is_empty() { Ok((Vault::with_programs(passwords, NEXT), warnings)) } else { Err(grave) }
     }
 }
 

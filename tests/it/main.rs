@@ -40,6 +40,7 @@ mod python_modules;
 mod removed;
 mod replayed_reports;
 mod solo;
+mod sops;
 mod stale;
 mod template_limits;
 mod three;

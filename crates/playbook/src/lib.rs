@@ -28,7 +28,7 @@ mod run;
 pub use backup::{UndoError, undo};
 pub use compile::{
     CompileOptions, Compiled, ControllerFiles, HostContext, PromptAnswers, PromptHash, SPECIAL_TAGS, VarsPrompt,
-    VaultAccess, compile, downgrade_undefined, merge_refusal_notes, outline, vars_prompts,
+    VaultAccess, compile, downgrade_undefined, is_about_undefined, merge_refusal_notes, outline, vars_prompts,
 };
 pub use delegate::{
     BackgroundJob, BackgroundStarter, ControllerFile, ControllerLink, ControllerRequest, ControllerView,

@@ -1,21 +1,16 @@
 //! Where a vault password comes from: a file, or the output of an executable file.
 
 use crate::envelope::is_encrypted;
+use crate::program;
 use crate::vault::{DEFAULT_ID, LazyPassword, VaultPassword};
-use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 /// Maximum size of a password in bytes.
 const PASSWORD_MAX: u64 = 64 << 10;
-/// Maximum duration of a password program. It may ask a service, but not wait for ever.
-const PROGRAM_MAX: Duration = Duration::from_secs(60);
-const TICK: Duration = Duration::from_millis(10);
 
 /// The reason why a password could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -109,50 +104,8 @@ impl PasswordSource {
         if path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| stem.ends_with("-client")) {
             command.args(["--vault-id", &self.id]);
         }
-        // The error output stays that of the caller. The program leads its own process group, so
-        // that `end` kills all of its processes. So it cannot ask on the terminal, unlike in
-        // Ansible.
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .map_err(|e| format!("can't be run: {e}"))?;
-        let ended = wait(&mut child);
-        if ended.is_err() {
-            end(&mut child);
-        }
-        ended
+        program::run(&mut command, None, PASSWORD_MAX)
     }
-}
-
-/// Waits for the end of a program, at most `PROGRAM_MAX`. Returns its output.
-fn wait(child: &mut Child) -> Result<Vec<u8>, String> {
-    let stdout = child.stdout.take().ok_or("has no output")?;
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let read = stdout.take(PASSWORD_MAX + 1).read_to_end(&mut bytes).map(|_| bytes);
-        let _nobody_waits = sender.send(read);
-    });
-    let deadline = Instant::now() + PROGRAM_MAX;
-    let late = || format!("did not end within {} s", PROGRAM_MAX.as_secs());
-    let bytes = receiver.recv_timeout(PROGRAM_MAX).map_err(|_| late())?.map_err(|e| format!("can't be read: {e}"))?;
-    loop {
-        match child.try_wait().map_err(|e| format!("is lost: {e}"))? {
-            Some(status) if status.success() => return Ok(bytes),
-            Some(status) => return Err(format!("failed: {status}")),
-            None if Instant::now() > deadline => return Err(late()),
-            None => std::thread::sleep(TICK),
-        }
-    }
-}
-
-fn end(child: &mut Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        let _already_ended = kill_process_group(group, Signal::KILL);
-    }
-    let _already_waited = child.wait();
 }
 
 #[cfg(test)]

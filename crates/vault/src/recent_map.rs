@@ -34,6 +34,16 @@ impl<K: Ord + Clone, V> RecentMap<K, V> {
         self.entries.get(key).map(|(value, _)| value)
     }
 
+    pub fn remove<Q: Ord + ?Sized>(&mut self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        if let Some((_, size)) = self.entries.remove(key) {
+            self.size -= size;
+            self.order.retain(|known| known.borrow() != key);
+        }
+    }
+
     /// Adds an entry. A known entry stays as it is.
     pub fn insert(&mut self, key: K, value: V, size: usize, limits: RecentLimits) {
         if self.entries.contains_key(&key) {

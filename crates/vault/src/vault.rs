@@ -4,10 +4,13 @@ use crate::envelope::{Envelope, VaultKeys, vault_id};
 use crate::password_source::PasswordSource;
 use crate::recent_map::{RecentLimits, RecentMap};
 use crate::sealed_value::{SealedPart, part_of};
+use crate::sops;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Maximum number of passwords. Each is tried for a text that no other password opens.
 const PASSWORDS_MAX: usize = 16;
@@ -17,6 +20,13 @@ const TEXT_LIMITS: RecentLimits = RecentLimits { count: 50_000, size: 64 << 20 }
 /// Limits for the encrypted files of variables that are remembered. A fleet has at most 10,000
 /// files and 64 MiB; the newest generation must fit besides others that are still in use.
 const FILE_LIMITS: RecentLimits = RecentLimits { count: 20_000, size: 128 << 20 };
+/// Limits for the files that sops could not open.
+const FAILURE_LIMITS: RecentLimits = RecentLimits { count: 1000, size: usize::MAX };
+/// Time until sops is run again for a file that it could not open.
+const SOPS_RETRY: Duration = Duration::from_secs(60);
+/// The hint for a file that sops could not open.
+const SOPS_NEXT: &str = "run `sops --decrypt FILE` as the same user; sops finds its keys by its environment, for \
+    example SOPS_AGE_KEY_FILE";
 /// The id of a password without a label.
 pub(crate) const DEFAULT_ID: &str = "default";
 
@@ -96,6 +106,10 @@ pub enum VaultError {
     Malformed(String),
     #[error("is encrypted by ansible-vault, and its content is not UTF-8 text")]
     NotText,
+    #[error("is encrypted by sops, and the program {} {why}", program.display())]
+    Sops { program: PathBuf, why: String },
+    #[error("is encrypted by sops, which is not run here")]
+    SopsNotRun,
     #[error("refers to the variable `{0}` of an encrypted file that was not opened")]
     UnknownVariable(String),
 }
@@ -108,7 +122,8 @@ impl VaultError {
 }
 
 /// A key that only the holder of the password can derive. Hashes that are keyed with it do not
-/// reveal the plaintext to others.
+/// reveal the plaintext to others. The key of a file of sops is made of its plaintext, because
+/// sops does not tell its own key: who can guess all values of such a file can derive it.
 pub type OpenedKey = [u8; 32];
 
 /// An opened text.
@@ -127,6 +142,9 @@ pub struct Vault {
     passwords: Vec<LazyPassword>,
     read: OnceLock<ReadPasswords>,
     next: String,
+    /// The program that opens files of sops. None: they are not opened.
+    sops: Option<PathBuf>,
+    sops_failures: Mutex<RecentMap<[u8; 32], (Instant, VaultError)>>,
     opened: Mutex<RecentMap<[u8; 32], Result<Opened, VaultError>>>,
     files: Mutex<RecentMap<String, OpenedFile>>,
 }
@@ -151,6 +169,11 @@ impl Vault {
         Self { passwords, next: next.to_owned(), ..Self::default() }
     }
 
+    /// The same vault, which also opens the files of sops with this program.
+    pub fn with_sops(self, program: impl Into<PathBuf>) -> Self {
+        Self { sops: Some(program.into()), ..self }
+    }
+
     /// Whether there is no password.
     pub fn is_empty(&self) -> bool {
         self.passwords.is_empty()
@@ -158,6 +181,9 @@ impl Vault {
 
     /// The hint for an error. None: no other password would help.
     pub fn next_step(&self, error: &VaultError) -> Option<&str> {
+        if matches!(error, VaultError::Sops { .. }) {
+            return Some(SOPS_NEXT);
+        }
         let failure = self.read.get().and_then(|read| read.failure.as_deref());
         Some(failure.unwrap_or(&self.next)).filter(|next| error.is_about_password() && !next.is_empty())
     }
@@ -179,8 +205,8 @@ impl Vault {
         &read.passwords
     }
 
-    /// Decrypts a text that begins with `$ANSIBLE_VAULT;`. As in Ansible, the password with the id
-    /// of the text is tried first, and then all others.
+    /// Decrypts a text that begins with `$ANSIBLE_VAULT;`, or a file of sops. As in Ansible, the
+    /// password with the id of the text is tried first, and then all others.
     pub fn open(&self, text: &str) -> Result<Arc<Vec<u8>>, VaultError> {
         self.open_with_key(text).map(|(plain, _)| plain)
     }
@@ -191,6 +217,7 @@ impl Vault {
         let known = lock(&self.opened).get(&hash).cloned();
         let opened = match known {
             Some(known) => known,
+            None if sops::is_sops(text.as_bytes()) => self.decrypt_by_sops(hash, text),
             None => {
                 let opened = self.decrypt(text);
                 let size = opened.as_ref().map_or(0, |opened| opened.plain.len());
@@ -218,6 +245,30 @@ impl Vault {
         }
         let tried: Vec<&str> = passwords.iter().map(VaultPassword::id).collect();
         Err(VaultError::WrongPassword { id, tried: tried.join(", ") })
+    }
+
+    /// Runs sops, and remembers what it opens. A failure is remembered for a minute, because it
+    /// ends when the user gives the key to sops.
+    fn decrypt_by_sops(&self, hash: [u8; 32], text: &str) -> Result<Opened, VaultError> {
+        let Some(program) = &self.sops else { return Err(VaultError::SopsNotRun) };
+        let mut failures = lock(&self.sops_failures);
+        if let Some((_, error)) = failures.get(&hash).filter(|(at, _)| at.elapsed() < SOPS_RETRY) {
+            return Err(error.clone());
+        }
+        failures.remove(&hash);
+        match sops::decrypt(program, text) {
+            Ok(plain) => {
+                let key = Sha256::new().chain_update(b"remoor sops file\0").chain_update(&plain).finalize().into();
+                let opened = Opened { plain: Arc::new(plain), key };
+                lock(&self.opened).insert(hash, Ok(opened.clone()), opened.plain.len(), TEXT_LIMITS);
+                Ok(opened)
+            }
+            Err(why) => {
+                let error = VaultError::Sops { program: program.clone(), why };
+                failures.insert(hash, (Instant::now(), error.clone()), 1, FAILURE_LIMITS);
+                Err(error)
+            }
+        }
     }
 
     /// Like `open`. Fails if the plaintext is not UTF-8.

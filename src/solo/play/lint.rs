@@ -101,7 +101,7 @@ fn lint_playbook(
     for fault in faults.iter_mut().filter(|fault| !fault.warning) {
         if fault.message == NOBODY {
             fault.warning = true;
-        } else if !known && fault.message.contains("is undefined") {
+        } else if !known && playbook::is_about_undefined(&fault.message) {
             fault.warning = true;
             fault.hint = Some(
                 "an inventory may define it; none exists as `inventory` or `hosts`, or is named in ansible.cfg"

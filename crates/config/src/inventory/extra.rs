@@ -20,7 +20,7 @@ pub fn extra_vars(text: &str, vault: &Vault) -> Result<Map<String, Value>, Vec<F
     if let Some(file) = text.strip_prefix('@') {
         let bytes = read_content(Path::new(file)).map_err(|why| vec![Fault::error(file, 0, 0, why)])?;
         let text = String::from_utf8(bytes).map_err(|_| vec![Fault::error(file, 0, 0, "is not UTF-8")])?;
-        if !remoor_vault::is_encrypted(text.as_bytes()) {
+        if !remoor_vault::is_encrypted_yaml(text.as_bytes()) {
             return mapping(file, &text);
         }
         let variables = encrypted::read(file, &text, vault).map_err(|fault| vec![fault])?;

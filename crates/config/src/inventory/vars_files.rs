@@ -9,6 +9,9 @@ use crate::tree;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// Suffixes of files that sops has encrypted. As with the vars plugin of `community.sops`, each of
+/// them is read, after the other files of its group or host.
+const SOPS_ENDINGS: &[&str] = &[".sops.yml", ".sops.yaml", ".sops.json"];
 /// Suffixes of files with variables, in the order in which they are tried.
 const ENDINGS: &[&str] = &["", ".yml", ".yaml", ".json"];
 /// Maximum depth of directories below `group_vars` and `host_vars`.
@@ -56,9 +59,15 @@ fn directory(
             return Vec::new();
         }
     };
-    let mut out = Vec::new();
+    let (mut out, mut by_sops) = (Vec::new(), Vec::new());
     for entry in &present {
         if entry.starts_with('.') || entry.ends_with('~') {
+            continue;
+        }
+        let stem = SOPS_ENDINGS.iter().find_map(|ending| entry.strip_suffix(ending));
+        if let Some(stem) = stem.filter(|stem| names.contains(*stem)) {
+            let vars = read_vars_file(root, &path.join(entry), draft);
+            by_sops.push((stem.to_owned(), vars.into_iter().collect()));
             continue;
         }
         let at = SourcePosition::new(&relative_name(root, &path.join(entry)), 0, 0);
@@ -87,9 +96,11 @@ fn directory(
         }
         let mut files = Vec::new();
         collect_files(root, &path.join(entry), &mut files, 0, draft);
+        files.sort_by_key(|file| SOPS_ENDINGS.iter().any(|ending| file.to_string_lossy().ends_with(ending)));
         let vars = files.iter().filter_map(|file| read_vars_file(root, file, draft)).collect();
         out.push((name.to_owned(), vars));
     }
+    out.extend(by_sops);
     out
 }
 
@@ -133,7 +144,7 @@ fn read_vars_file(root: &Path, path: &Path, draft: &mut Draft) -> Option<FileVar
             return None;
         }
     };
-    if remoor_vault::is_encrypted(text.as_bytes()) {
+    if remoor_vault::is_encrypted_yaml(text.as_bytes()) {
         draft.encrypted.insert(file.clone(), text);
         return Some(FileVars::Encrypted(file));
     }

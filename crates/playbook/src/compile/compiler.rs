@@ -196,7 +196,7 @@ impl<'a> Compiler<'a> {
                         return None;
                     }
                 };
-                if remoor_vault::is_encrypted(text.as_bytes()) {
+                if remoor_vault::is_encrypted_yaml(text.as_bytes()) {
                     self.record_unopened_file(path);
                     return None;
                 }

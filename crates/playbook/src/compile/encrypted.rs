@@ -11,7 +11,9 @@ use crate::lang::yaml::{SpannedData, SpannedNode};
 use crate::plan::{Plan, PlanSecrets};
 use crate::vars::var_map::{SharedVar, has_markup};
 use remoor_model::{Fault, Sha256};
-use remoor_vault::{OpenedKey, Vault, VaultError, is_encrypted, is_file_variable, is_sealed, sealed_part};
+use remoor_vault::{
+    OpenedKey, Vault, VaultError, is_encrypted, is_encrypted_yaml, is_file_variable, is_sealed, sealed_part,
+};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,23 +53,27 @@ impl<'a> Compiler<'a> {
     /// The content of a file of the fleet directory, decrypted. An encrypted file that can't be
     /// opened is reported, and its encrypted text is returned.
     pub(super) fn content(&mut self, path: &str) -> Option<Cow<'a, [u8]>> {
-        let (content, key) = self.open_content(path)?;
+        let (content, key) = self.open_content(path, is_encrypted)?;
         if let Some(key) = key {
             self.encrypted.opened.add_content(path, key, &content);
         }
         Some(content)
     }
 
-    /// Like `content`, for a file that is then given to `open_texts`.
+    /// Like `content`, for a YAML file that is then given to `open_texts`. It may be encrypted by sops.
     pub(super) fn yaml_content(&mut self, path: &str) -> Option<Cow<'a, [u8]>> {
-        let (content, key) = self.open_content(path)?;
+        let (content, key) = self.open_content(path, is_encrypted_yaml)?;
         if let Some(key) = key {
             self.encrypted.opened.add_file(path, key);
         }
         Some(content)
     }
 
-    fn open_content(&mut self, path: &str) -> Option<(Cow<'a, [u8]>, Option<OpenedKey>)> {
+    fn open_content(
+        &mut self,
+        path: &str,
+        is_encrypted: fn(&[u8]) -> bool,
+    ) -> Option<(Cow<'a, [u8]>, Option<OpenedKey>)> {
         let raw = self.files.get(path)?;
         if !is_encrypted(raw) {
             return Some((Cow::Borrowed(raw), None));
@@ -93,7 +99,7 @@ impl<'a> Compiler<'a> {
 
     /// Opens the encrypted texts of a YAML file, and records the secrets of the file.
     pub(super) fn open_texts(&mut self, path: &str, node: &mut SpannedNode) {
-        if self.files.get(path).is_some_and(is_encrypted) {
+        if self.files.get(path).is_some_and(is_encrypted_yaml) {
             match node.list() {
                 Some(_) => drop(self.encrypted.tasks.insert(path.to_owned())),
                 None => self.encrypted.opened.add_variables(path, node.json()),
@@ -255,12 +261,17 @@ impl<'a> Compiler<'a> {
 /// which could not be opened, may define the variable.
 pub fn downgrade_undefined(mut faults: Vec<Fault>, encrypted: &BTreeSet<String>) -> Vec<Fault> {
     if let Some(file) = encrypted.first() {
-        for fault in faults.iter_mut().filter(|fault| fault.message.contains("is undefined")) {
+        for fault in faults.iter_mut().filter(|fault| is_about_undefined(&fault.message)) {
             fault.warning = true;
             fault.hint = Some(format!("the encrypted file {file} may define it"));
         }
     }
     faults
+}
+
+/// Whether the message of a fault is about an undefined value, also as an operand.
+pub fn is_about_undefined(message: &str) -> bool {
+    ["is undefined", "types undefined and ", " and undefined"].iter().any(|words| message.contains(words))
 }
 
 /// The fault of a playbook with more secrets than remoor can hide in output.

@@ -36,7 +36,7 @@ mod task;
 
 pub(super) use assets::{join, subdir};
 pub use controller_files::ControllerFiles;
-pub use encrypted::{VaultAccess, downgrade_undefined};
+pub use encrypted::{VaultAccess, downgrade_undefined, is_about_undefined};
 pub(super) use needed_vars::{
     facts_read, names_set, names_set_by, needed_vars, needed_with_shared, reads_python_facts, words_of,
 };
