@@ -3,13 +3,21 @@
 
 use super::project_dir::{ansible_defaults, checked_root_of};
 use remoor_model::Fault;
-use remoor_vault::{PasswordError, PasswordSource, SOPS_PROGRAM, Vault};
+use remoor_vault::{LazyPassword, PasswordError, PasswordSource, SOPS_PROGRAM, Vault};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How a user names a password; the hint of errors about encrypted content.
 const NEXT: &str = "name the password with --vault-password-file FILE or --vault-id ID@FILE, in \
     ANSIBLE_VAULT_PASSWORD_FILE, or in ansible.cfg";
+
+/// The programs that may run to print a password.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Programs {
+    All,
+    /// Not those of `ansible.cfg`, because a review must run nothing of a stranger's repository.
+    OfUser,
+}
 
 /// The options that name vault passwords.
 #[derive(Debug, Clone, Default)]
@@ -33,7 +41,7 @@ impl VaultOptions {
             Some(root) => (root.to_owned(), None),
             None => checked_root_of(real.parent().unwrap_or(Path::new(""))),
         };
-        let (vault, mut warnings) = self.read_passwords(&project)?;
+        let (vault, mut warnings) = self.read_passwords(&project, Programs::All)?;
         warnings.extend(ignored);
         Ok((Arc::new(vault.with_sops(SOPS_PROGRAM)), warnings))
     }
@@ -41,12 +49,12 @@ impl VaultOptions {
     /// Reads all passwords for a review of a directory. Its files of sops stay encrypted, because
     /// sops may contact a service for a key. `project` is the directory with `ansible.cfg`.
     pub fn read(&self, project: &Path) -> Result<(Arc<Vault>, Vec<Fault>), Vec<Fault>> {
-        self.read_passwords(project).map(|(vault, warnings)| (Arc::new(vault), warnings))
+        self.read_passwords(project, Programs::OfUser).map(|(vault, warnings)| (Arc::new(vault), warnings))
     }
 
     /// Reads all passwords. A source of `ansible.cfg` that can't be read is only a warning, because
     /// nothing may be encrypted. A program runs only when encrypted content is opened.
-    fn read_passwords(&self, project: &Path) -> Result<(Vault, Vec<Fault>), Vec<Fault>> {
+    fn read_passwords(&self, project: &Path, programs: Programs) -> Result<(Vault, Vec<Fault>), Vec<Fault>> {
         let (mut sources, mut faults) = (Vec::new(), Vec::new());
         let here = Path::new("");
         let mut add = |parsed: Result<PasswordSource, PasswordError>, dir: &Path, option: &str| match parsed {
@@ -70,6 +78,10 @@ impl VaultOptions {
         let (mut passwords, mut warnings) = (Vec::new(), Vec::from_iter(ignored));
         for (source, option) in sources {
             match source.read_lazily() {
+                Ok(LazyPassword::Program(_)) if option == config && programs == Programs::OfUser => {
+                    let fault = Fault::warn(&option, 0, 0, "a review does not run its password program");
+                    warnings.push(fault.hint("name the program with --vault-password-file FILE"));
+                }
                 Ok(password) => passwords.push(password),
                 Err(error) if option == config => warnings.push(Fault::warn(&option, 0, 0, message(&error))),
                 Err(error) => faults.push(Fault::error(&option, 0, 0, message(&error))),
@@ -122,6 +134,10 @@ mod tests {
         let (vault, warnings) = read(0o777);
         assert!(vault.open(TOKEN).is_err() && !ran());
         assert!(warnings.iter().any(|fault| fault.message.contains("can write to")), "{warnings:?}");
+        // A review runs no program of the directory.
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
+        let (vault, warnings) = VaultOptions::default().read(&shared).unwrap();
+        assert!(vault.open(TOKEN).is_err() && !ran() && warnings.len() == 1, "{warnings:?}");
         let (vault, warnings) = read(0o755);
         assert!(warnings.is_empty() && !ran(), "{warnings:?}");
         assert!(vault.open(TOKEN).is_ok() && ran());

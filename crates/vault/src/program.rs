@@ -57,8 +57,11 @@ fn read_aside(pipe: impl Read + Send + 'static, max: u64) -> Receiver<std::io::R
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        let read = pipe.take(max + 1).read_to_end(&mut bytes).map(|_| bytes);
+        let mut pipe = pipe;
+        let read = pipe.by_ref().take(max + 1).read_to_end(&mut bytes).map(|_| bytes);
         let _nobody_waits = sender.send(read);
+        // A program that writes more than the limit must not end by a closed pipe.
+        let _rest = std::io::copy(&mut pipe, &mut std::io::sink());
     });
     receiver
 }

@@ -30,6 +30,8 @@ fn is_json(text: &str) -> bool {
 pub fn decrypt(program: &Path, text: &str) -> Result<Vec<u8>, String> {
     let kind = if is_json(text) { "json" } else { "yaml" };
     let mut command = Command::new(program);
+    // Otherwise sops would read a `.sops.yaml` of the working directory.
+    command.current_dir("/");
     command.args(["--decrypt", "--input-type", kind, "--output-type", kind, "/dev/stdin"]);
     let plain = program::run(command.stderr(Stdio::piped()), Some(text.as_bytes().to_vec()), OUTPUT_MAX)?;
     if plain.len() as u64 > OUTPUT_MAX { Err("gave more than 64 MiB".to_owned()) } else { Ok(plain) }

@@ -256,6 +256,10 @@ impl Vault {
             return Err(error.clone());
         }
         failures.remove(&hash);
+        // Another thread may have opened the file while this one waited.
+        if let Some(known) = lock(&self.opened).get(&hash) {
+            return known.clone();
+        }
         match sops::decrypt(program, text) {
             Ok(plain) => {
                 let key = Sha256::new().chain_update(b"remoor sops file\0").chain_update(&plain).finalize().into();
