@@ -107,6 +107,10 @@ fn entry(call: &mut ModuleCall) -> ModuleResult {
         if let Some(groups) = groups.filter(|g| !g.is_empty()) {
             flags.extend(["--groups".into(), groups.into_iter().collect::<Vec<_>>().join(",")]);
         }
+        // As in Ansible, an existing group with the name of the user does not become its group.
+        if !flags.iter().any(|flag| flag == "--gid") && call.ground.node.group(&name).is_some_and(|e| e[0] == name) {
+            flags.push("--no-user-group".into());
+        }
         let home = call.flag("create_home", call.flag("createhome", true));
         flags.push(if home { "--create-home" } else { "--no-create-home" }.into());
         let skeleton = call.text(&["skeleton"]).filter(|_| home);
@@ -209,6 +213,8 @@ fn predict_entry(call: &ModuleCall, tool: &str, flags: &[String], name: &str) ->
     }
     if let Some(gid) = given("--gid").and_then(|g| node.gid(&g).ok()) {
         entry[3] = gid.to_string();
+    } else if flags.iter().any(|flag| flag == "--no-user-group") {
+        entry[3] = DEFAULT_GID.to_owned();
     }
     Some(entry)
 }
@@ -249,6 +255,8 @@ fn predict_home(call: &mut ModuleCall, name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// The group of a user that has no group of its own (`GROUP` in /etc/default/useradd).
+const DEFAULT_GID: &str = "100";
 /// Ids that stand for unknown ids in check mode. No real account has them.
 const PLACEHOLDERS: RangeInclusive<u32> = 4_199_000_000..=4_200_000_000;
 

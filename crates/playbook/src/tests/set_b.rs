@@ -283,6 +283,9 @@ fn accounts_are_made_and_changed_as_the_options_say() {
             "useradd --no-create-home, password set",
         ),
         ("user: {name: remoor-new, generate_ssh_key: yes}", "useradd --create-home, SSH key created"),
+        // The group tty exists.
+        ("user: {name: tty, shell: /bin/sh}", "useradd --shell /bin/sh --no-user-group --create-home"),
+        ("user: {name: tty, group: daemon}", "useradd --gid daemon --create-home"),
         ("user: {name: daemon, home: /srv/d, move_home: yes}", "usermod --home /srv/d --move-home"),
         (&format!("user: {{name: daemon, expires: {day}}}"), "usermod --expiredate 1971-01-01"),
         ("user: {name: daemon, expires: -1}", ""),
