@@ -283,6 +283,17 @@ fn sum(_: &mut State, v: Value, a: Args) -> FilterResult {
             None => item,
         });
     }
+    // Python adds lists too: `sum(start=[])`.
+    if items[0].kind() == ValueKind::Seq {
+        let mut joined = Vec::new();
+        for item in items {
+            match item.kind() {
+                ValueKind::Seq | ValueKind::Iterable => joined.extend(list("sum", &item)?),
+                kind => return Err(failure(format!("sum: {kind} is not a list"))),
+            }
+        }
+        return Ok(Value::from(joined));
+    }
     for item in items {
         match (item.is_integer().then(|| item.as_i64()).flatten(), item.is_number()) {
             (Some(n), _) => whole = whole.checked_add(n).ok_or_else(|| failure("sum: too large"))?,
