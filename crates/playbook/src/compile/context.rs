@@ -86,6 +86,8 @@ pub(super) struct InheritedKeywords {
     pub throttle: u32,
     /// The host that runs the tasks instead of the host of the plan; may contain markup.
     pub delegate_to: Option<String>,
+    /// Why tasks that access a host are refused, because of a `delegate_to`: file, place, message.
+    pub refused_delegation: Option<(String, (u32, u32), String)>,
     pub delegate_facts: bool,
     /// Whether the tasks run on the controller (`connection: local`).
     pub local: bool,

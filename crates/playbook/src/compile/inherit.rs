@@ -15,6 +15,9 @@ use remoor_model::did_you_mean;
 use serde_json::Value;
 use std::rc::Rc;
 
+/// Modules that never access the host.
+const NEED_NO_HOST: [&str; 5] = ["assert", "debug", "fail", "include_vars", "set_fact"];
+
 impl Compiler<'_> {
     /// Reads the keywords that a play, role, block or task hands down. The caller handles `when`
     /// and `vars`, and has already put the variables into the context.
@@ -276,6 +279,7 @@ impl Compiler<'_> {
     /// can be delegated to another host only if the run has a controller.
     fn delegation(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         let Some(to) = node.get("delegate_to") else { return };
+        context.keywords.refused_delegation = None;
         if to.data == SpannedData::Null {
             context.keywords.delegate_to = None;
             return;
@@ -294,7 +298,8 @@ impl Compiler<'_> {
         if !self.options.delegates {
             let shown = name.unwrap_or(text);
             let message = format!("`delegate_to` another host (`{shown}`) is not part of the language");
-            self.fault_hint(file, at, message, HINT_ANSIBLE);
+            context.keywords.refused_delegation = Some((file.to_owned(), at, message));
+            context.keywords.delegate_to = None;
             return;
         }
         if var_map::has_markup(&text) {
@@ -309,6 +314,16 @@ impl Compiler<'_> {
             } else {
                 self.fault(file, at, message).hint = near;
             }
+        }
+    }
+
+    /// Refuses a delegated task of a fleet. A task that needs no host, such as `assert`, has its
+    /// effect on the host of the play, as in Ansible.
+    pub(super) fn refuse_delegation(&mut self, module: &str, context: &Context) {
+        let keywords = &context.keywords;
+        let is_idle = NEED_NO_HOST.contains(&module) && !keywords.delegate_facts;
+        if let Some((file, at, message)) = keywords.refused_delegation.as_ref().filter(|_| !is_idle) {
+            self.fault_hint(file, *at, message.clone(), HINT_ANSIBLE);
         }
     }
 
@@ -376,7 +391,7 @@ impl Compiler<'_> {
 /// Whether the module of a task never accesses the host.
 fn needs_no_host(node: &SpannedNode) -> bool {
     let mut keys = node.map().into_iter().flatten().map(|(key, _)| module_specs::short_name(&key.text));
-    keys.any(|key| matches!(key, "assert" | "debug" | "fail" | "include_vars" | "set_fact"))
+    keys.any(|key| NEED_NO_HOST.contains(&key))
 }
 
 /// Whether the run evaluates the user of a task, because a task may set a variable that has a value

@@ -73,8 +73,6 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use `provisioner: ansible`
             site.yml:13:17: `become_flags` `-i` is not part of the language
               hint: use `provisioner: ansible`
-            site.yml:15:30: `delegate_to` another host (`{{ item }}`) is not part of the language
-              hint: use `provisioner: ansible`
             site.yml:16:34: `poll: 0` in a fleet: the task could outlive its attempt
               hint: omit `poll`, so that the run waits for the task
             site.yml:17:30: collection `acme.own` may give modules another meaning
@@ -228,6 +226,26 @@ fn a_task_that_needs_no_host_may_be_delegated_to_any_name() {
     for task in ["command: 'true'", "set_fact: {y: 1}, delegate_facts: true"] {
         let faults = compile_task(task).unwrap_err();
         assert!(faults[0].message.contains("`nobody` is not a host of the inventory"), "{faults:?}");
+    }
+}
+
+#[test]
+fn a_fleet_refuses_only_delegated_tasks_that_need_a_host() {
+    let compile_site = |tasks: &str| {
+        let text =
+            format!("- hosts: all\n  tasks:\n    - import_tasks: inner.yml\n      delegate_to: localhost\n{tasks}");
+        let inner = "- assert: {that: true}\n- {set_fact: {y: 1}, run_once: true}\n";
+        compile(&files(&[("site.yml", &text), ("inner.yml", inner)]), "site.yml", &host(), &CompileOptions::default())
+    };
+    let plan = compile_site("    - {debug: , delegate_to: '{{ item }}', loop: [1]}\n").unwrap().plan;
+    plan.each_task(&mut |task| assert!(task.hosts.delegation.is_none()));
+    for (task, place) in [
+        ("- block: [{command: 'true'}]\n      delegate_to: localhost", (6, 20)),
+        ("- {set_fact: {y: 1}, delegate_facts: true, delegate_to: w9}", (5, 61)),
+    ] {
+        let faults = compile_site(&format!("    {task}\n")).unwrap_err();
+        assert_eq!((faults.len(), faults[0].line, faults[0].column), (1, place.0, place.1), "{faults:?}");
+        assert!(faults[0].message.contains("`delegate_to` another host"), "{faults:?}");
     }
 }
 

@@ -151,6 +151,7 @@ impl Compiler<'_> {
     /// are not selected.
     fn finish_task(&mut self, node: &SpannedNode, call: &TaskModule, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
+        self.refuse_delegation(call.name(), own);
         match call.spec.name {
             "include_vars" => self.include_vars(own, at, task),
             "fetch" if !self.options.delegates => {
