@@ -16,8 +16,11 @@ const FILES_MAX: usize = 50_000;
 const BYTES_MAX: u64 = 256 << 20;
 /// Maximum size of a file, in bytes. A larger file is omitted, because it could not be sent.
 const FILE_MAX: u64 = 16 << 20;
-/// Maximum depth of directories. The limit is needed because symlinks may form a cycle.
+/// Maximum depth of directories.
 const DEPTH_MAX: usize = 32;
+/// How often a directory may be entered on the way to a file. Symlinks may form a cycle, such as
+/// `roles/acme -> .`, by which roles are named `acme/web`.
+const ENTERED_MAX: usize = 2;
 /// Directories that contain nothing for a playbook.
 const NO_DIRECTORIES: [&str; 2] = ["node_modules", "__pycache__"];
 /// The playbook's files, and the playbook's name among them.
@@ -60,8 +63,9 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
         bytes: 0,
         left_out: Vec::new(),
         full: None,
+        open: Vec::new(),
     };
-    load.directory(&root, 0);
+    load.directory(&root);
     if let Some(why) = load.full {
         let fault = Fault::error(&root.display().to_string(), 0, 0, why);
         return Err(vec![fault.hint("name the directory with the playbook, its roles and files with --root DIR")]);
@@ -107,11 +111,22 @@ struct Load<'a> {
     bytes: u64,
     left_out: Vec<PathBuf>,
     full: Option<String>,
+    /// The real paths of the directories above the one that is read, and of this one.
+    open: Vec<PathBuf>,
 }
 
 impl Load<'_> {
-    fn directory(&mut self, dir: &Path, depth: usize) {
-        let Ok(entries) = fs::read_dir(dir) else { return };
+    fn directory(&mut self, dir: &Path) {
+        let (Ok(entries), Ok(real)) = (fs::read_dir(dir), fs::canonicalize(dir)) else { return };
+        if self.open.len() > DEPTH_MAX || self.open.iter().filter(|open| **open == real).count() >= ENTERED_MAX {
+            return;
+        }
+        self.open.push(real);
+        self.entries(dir, entries);
+        self.open.pop();
+    }
+
+    fn entries(&mut self, dir: &Path, entries: fs::ReadDir) {
         let mut names: Vec<_> = entries.take(FILES_MAX + 1).flatten().map(|entry| entry.file_name()).collect();
         names.sort();
         for name in names {
@@ -121,8 +136,8 @@ impl Load<'_> {
                 return;
             }
             if meta.is_dir() {
-                if depth < DEPTH_MAX && !name.starts_with('.') && !NO_DIRECTORIES.contains(&name) {
-                    self.directory(&path, depth + 1);
+                if !name.starts_with('.') && !NO_DIRECTORIES.contains(&name) {
+                    self.directory(&path);
                 }
             } else if meta.is_file() && !name.ends_with('~') && name != ".git" {
                 match meta.len() > FILE_MAX {
@@ -181,6 +196,8 @@ mod tests {
         let files = read(&at("p/plays/site.yml"), None).unwrap();
         assert_eq!(files.playbook, "plays/site.yml");
         assert!(files.set.get("roles/a/tasks/main.yml").is_some() && files.contains_word("roles/a"));
+        assert!(files.set.get("plays/up/plays/site.yml").is_some(), "a cycle is followed once");
+        assert!(files.set.paths_below("plays/up/plays/up/plays").next().is_none());
         assert!(files.set.get("x~").is_none() && files.set.paths_below(".git").next().is_none());
         assert!(files.set.get("large").is_none() && files.left_out().count() == 1);
         let alone = read(&at("alone/site.yml"), None).unwrap();
