@@ -10,6 +10,7 @@
 //! The playbook stays as it is and becomes `provision` of all groups. What a task makes is taken
 //! from `fleet::effects`. A task whose effect is not known is reported with its file and line.
 
+mod commands;
 mod groups;
 mod parts;
 mod text;
@@ -63,6 +64,8 @@ pub struct ImportSummary {
     pub written: Vec<String>,
     /// Tasks whose effect is not known, as warnings.
     pub unknown: Vec<Fault>,
+    /// The reasons why the groups have `provisioner: ansible`, as warnings.
+    pub needs_ansible: Vec<Fault>,
 }
 
 /// The numbers of what a service has.
@@ -107,7 +110,22 @@ pub fn import(request: &ImportRequest) -> Result<ImportSummary, Vec<Fault>> {
         groups: groups.iter().map(|group| (group.name.clone(), group.hosts.clone())).collect(),
         written: written.into_iter().map(|(name, _)| name).collect(),
         unknown: work.unknown.into_iter().collect(),
+        needs_ansible: Vec::new(),
     })
+}
+
+/// Gives all groups of a fleet that [`import`] has written `provisioner: ansible`, because a fleet
+/// cannot run the playbook otherwise.
+pub fn provision_with_ansible(dir: &Path) -> std::io::Result<()> {
+    let path = dir.join("remoor.yml");
+    let mut out = String::new();
+    for line in fs::read_to_string(&path)?.lines() {
+        out.push_str(&format!("{line}\n"));
+        if line.starts_with("    provision: ") {
+            out.push_str("    provisioner: ansible\n");
+        }
+    }
+    fs::write(path, out)
 }
 
 /// A compiled playbook with the files and the inventory that it was made from.
@@ -162,14 +180,23 @@ fn read_facts(path: &Path) -> Result<Map<String, Value>, Fault> {
     Ok(with_both_names(inner))
 }
 
-/// Facts of every Debian 12. The full version and the architecture differ from host to host.
+/// Facts of every Debian 12. The architecture differs from host to host. The point release differs
+/// too, but the names of files and the conditions of roles mostly depend on the major version only.
 fn debian_facts() -> Map<String, Value> {
     let facts = json!({
         "distribution": "Debian",
         "distribution_major_version": "12",
         "distribution_release": "bookworm",
+        "distribution_version": "12.12",
         "os_family": "Debian",
         "pkg_mgr": "apt",
+        "python": {
+            "executable": "/usr/bin/python3.11",
+            "type": "cpython",
+            "version": {"major": 3, "minor": 11, "micro": 2, "releaselevel": "final", "serial": 0},
+        },
+        "python_version": "3.11.2",
+        "selinux": {"status": "disabled"},
         "service_mgr": "systemd",
         "system": "Linux",
     });

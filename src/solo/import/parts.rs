@@ -3,6 +3,7 @@
 //! A cleanup removes each `File`. So a path is a `File` only if the task certainly writes a file
 //! and nothing else there; otherwise the effect counts as unknown.
 
+use super::commands;
 use super::vital::is_below;
 use crate::fleet::effects;
 use remoor_playbook::{PredictedTask, repository_file};
@@ -27,8 +28,53 @@ const SHARED: [&str; 14] = [
     "/var/log",
     "/var/spool",
 ];
-/// Modules whose changes do not last.
+/// Modules whose changes do not last, or that change no file of their own.
 const TRANSIENT: [&str; 2] = ["reboot", "tempfile"];
+/// Options that decide neither which files a task makes nor whether it makes them.
+const DETAILS: [&str; 40] = [
+    "attributes",
+    "backup",
+    "block",
+    "checksum",
+    "comment",
+    "content",
+    "decrypt",
+    "directory_mode",
+    "expires",
+    "group",
+    "groups",
+    "headers",
+    "insertafter",
+    "insertbefore",
+    "job",
+    "key",
+    "line",
+    "marker",
+    "mode",
+    "option",
+    "owner",
+    "password",
+    "password_lock",
+    "regexp",
+    "repo",
+    "search_string",
+    "section",
+    "shell",
+    "src",
+    "timeout",
+    "uid",
+    "gid",
+    "update_cache",
+    "url",
+    "url_password",
+    "url_username",
+    "validate",
+    "value",
+    "values",
+    "version",
+];
+/// Maximum number of files that a task copies with a directory.
+const TREE_MAX: usize = 1_000;
 
 /// One thing that a service has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +92,8 @@ pub(super) enum Part {
     Package(String),
     User(String),
     Group(String),
+    /// The membership of a user, by its name, in a group.
+    Member(String, String),
     /// An entry of root's crontab, by its name.
     CronEntry(String),
 }
@@ -66,8 +114,22 @@ pub(super) enum Found {
     },
 }
 
-/// The effects of a task. The list is empty if the task has none, or if none is known.
-pub(super) fn found_parts(task: &PredictedTask) -> Vec<Found> {
+/// The task with the options that are known, if the others are only details. The others are null.
+pub(super) fn with_known_options(task: &PredictedTask) -> PredictedTask {
+    let mut task = task.clone();
+    if let Some((mut known, unknown)) = task.in_part.take()
+        && !unknown.is_empty()
+        && unknown.iter().all(|name| DETAILS.contains(&name.as_str()))
+    {
+        known.extend(unknown.into_iter().map(|name| (name, Value::Null)));
+        task.args = Some(known);
+    }
+    task
+}
+
+/// The effects of a task. The list is empty if the task has none, or if none is known. `sources` are
+/// the names of the files that `src` of the task may stand for.
+pub(super) fn found_parts(task: &PredictedTask, sources: &[&str]) -> Vec<Found> {
     let Some(args) = &task.args else { return Vec::new() };
     let absent = text(args, "state").is_some_and(|state| ["absent", "removed"].contains(&state));
     let mode = mode(args);
@@ -76,7 +138,13 @@ pub(super) fn found_parts(task: &PredictedTask) -> Vec<Found> {
     match task.module.as_str() {
         "file" if absent => {
             let path = path(args).unwrap_or_default();
-            out.extend([Part::File(path.clone()), Part::Edited(path.clone()), Part::State(path)].map(Found::Removed));
+            out.extend(
+                [Part::File(path.clone()), Part::Edited(path.clone()), Part::State(path.clone())].map(Found::Removed),
+            );
+            // A removed file that comes back is drift.
+            if is_below_any(&path, &CONFIGURATION) && !CONFIGURATION.contains(&path.as_str()) {
+                out.push(Found::Made { part: Part::Edited(path), mode: None });
+            }
         }
         "apt_repository" | "deb822_repository" if absent => {
             out.extend(repository_file(&task.module, args).map(|path| Found::Removed(Part::File(path))));
@@ -98,21 +166,34 @@ pub(super) fn found_parts(task: &PredictedTask) -> Vec<Found> {
             }
         }
         _ if effects::is_unit_module(&task.module) => out.extend(unit(args)),
-        _ => out.extend(made_paths(task, args).into_iter().map(made)),
+        _ => {
+            let mut paths = copied_tree(task, args, sources);
+            if paths.is_empty() {
+                paths = made_paths(task, args);
+            }
+            if paths.is_empty() {
+                paths = touched_paths(task, args);
+            }
+            out.extend(paths.into_iter().map(made));
+        }
     }
     if let Some((kind, name)) = effects::named_entry(task) {
-        out.extend(match kind {
-            "user" => Some(made(Part::User(name))),
-            "group" => Some(made(Part::Group(name))),
-            _ if is_plain_cron(args) => Some(made(Part::CronEntry(name))),
-            _ => None,
-        });
+        match kind {
+            "user" => {
+                out.extend(home(args, &name).map(|path| Found::Made { part: Part::State(path), mode: None }));
+                out.extend(groups(args).map(|group| made(Part::Member(name.clone(), group))));
+                out.push(made(Part::User(name)));
+            }
+            "group" => out.push(made(Part::Group(name))),
+            _ if is_plain_cron(args) => out.push(made(Part::CronEntry(name))),
+            _ => {}
+        }
     }
     out
 }
 
 /// Whether a task may make something that `found_parts` does not contain.
-pub(super) fn is_unknown_effect(task: &PredictedTask) -> bool {
+pub(super) fn is_unknown_effect(task: &PredictedTask, sources: &[&str]) -> bool {
     let module = task.module.as_str();
     if remoor_playbook::is_idle(module) || TRANSIENT.contains(&module) {
         return false;
@@ -132,7 +213,7 @@ pub(super) fn is_unknown_effect(task: &PredictedTask) -> bool {
         | "unarchive" | "git" | "sysctl" | "hostname" | "authorized_key" | "apt_repository" | "deb822_repository"
         | "assemble" | "known_hosts" | "locale_gen" | "pam_limits" | "timezone" => {
             let volatile = path(args).is_some_and(|path| is_below_any(&path, &effects::VOLATILE));
-            !volatile && made_paths(task, args).is_empty()
+            !volatile && made_paths(task, args).is_empty() && copied_tree(task, args, sources).is_empty()
         }
         _ => true,
     }
@@ -153,6 +234,10 @@ fn made_paths(task: &PredictedTask, args: &Map<String, Value>) -> Vec<Part> {
     if let Some((path, _)) = effects::filled_directory(task) {
         out.push(Part::State(path));
     }
+    if task.module == "hostname" {
+        // The name for people is in a file of its own.
+        out.push(Part::Edited("/etc/machine-info".to_owned()));
+    }
     if let Some(path) = effects::created_directory(task) {
         let configuration = is_below_any(&path, &["/etc", "/usr", "/lib", "/bin", "/sbin"]);
         out.push(if configuration { Part::Directory(path) } else { Part::State(path) });
@@ -167,6 +252,79 @@ fn made_paths(task: &PredictedTask, args: &Map<String, Value>) -> Vec<Part> {
         _ => true,
     });
     out
+}
+
+/// The files that a `copy` of a directory beside the playbook makes.
+fn copied_tree(task: &PredictedTask, args: &Map<String, Value>, sources: &[&str]) -> Vec<Part> {
+    let (Some(source), Some(dest)) = (text(args, "src"), text(args, "dest")) else { return Vec::new() };
+    if task.module != "copy" || !dest.starts_with('/') || is_below_any(dest, &effects::VOLATILE) {
+        return Vec::new();
+    }
+    let plain = source.trim_end_matches('/');
+    let plain = plain.strip_prefix("./").unwrap_or(plain);
+    // Without the slash, the directory itself is copied.
+    let dest = dest.trim_end_matches('/');
+    let base = match source.ends_with('/') {
+        true => dest.to_owned(),
+        false => format!("{dest}/{}", plain.rsplit('/').next().unwrap_or_default()),
+    };
+    let data = !is_below_any(&base, &CONFIGURATION);
+    let part = |path| if data { Part::Edited(path) } else { Part::File(path) };
+    let names = sources.iter().filter_map(|name| name.strip_prefix(plain)?.strip_prefix('/'));
+    names.take(TREE_MAX).map(|name| part(format!("{base}/{name}"))).collect()
+}
+
+/// The files that a task changes, as far as its options name them. Such a task may change more.
+fn touched_paths(task: &PredictedTask, args: &Map<String, Value>) -> Vec<Part> {
+    let module = task.module.split('@').next().unwrap_or_default();
+    let module = module.rsplit('.').next().unwrap_or_default();
+    if remoor_playbook::is_idle(module) || module.ends_with("_info") || module.ends_with("_facts") {
+        return Vec::new();
+    }
+    let paths: Vec<String> = match module {
+        "command" | "shell" | "raw" | "script" => commands::changed_files(task),
+        "cron" if !args.contains_key("cron_file") => {
+            vec![format!("/var/spool/cron/crontabs/{}", text(args, "user").unwrap_or("root"))]
+        }
+        "pamd" => text(args, "name").map(|name| format!("/etc/pam.d/{name}")).into_iter().collect(),
+        "alternatives" => text(args, "name").map(|name| format!("/etc/alternatives/{name}")).into_iter().collect(),
+        "openssh_keypair" => {
+            text(args, "path").map(|path| vec![path.to_owned(), format!("{path}.pub")]).unwrap_or_default()
+        }
+        "ufw" => ["ufw.conf", "user.rules", "user6.rules"].map(|name| format!("/etc/ufw/{name}")).into(),
+        "mysql_db" | "mysql_user" | "postgresql_db" | "postgresql_user" | "uri" => Vec::new(),
+        _ if text(args, "state") == Some("directory") => Vec::new(),
+        _ => ["path", "dest"].iter().filter_map(|name| text(args, name)).map(str::to_owned).collect(),
+    };
+    let lasts = |path: &String| {
+        let wide = path.matches('/').count() < 2 || SHARED.contains(&path.as_str());
+        path.starts_with('/') && !wide && !path.ends_with('/') && !path.contains("/../")
+    };
+    paths.into_iter().filter(lasts).filter(|path| !is_below_any(path, &effects::VOLATILE)).map(Part::Edited).collect()
+}
+
+/// The groups that a task adds an account to.
+fn groups(args: &Map<String, Value>) -> impl Iterator<Item = String> {
+    let words: Vec<&str> = match args.get("groups") {
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(text)) => text.split(',').map(str::trim).collect(),
+        _ => Vec::new(),
+    };
+    words.into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+/// The home directory that a task makes for an account. None: it makes none, or only the node knows
+/// it.
+fn home(args: &Map<String, Value>, name: &str) -> Option<String> {
+    let creates = ["create_home", "createhome"].iter().find_map(|option| args.get(*option)).and_then(effects::truth);
+    let home = match text(args, "home") {
+        Some(home) => home.trim_end_matches('/').to_owned(),
+        None if args.contains_key("home") => return None,
+        None => format!("/home/{name}"),
+    };
+    let wide = SHARED.contains(&home.as_str()) || home.matches('/').count() < 2;
+    let system = ["/etc", "/usr", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/run", "/tmp"];
+    (creates != Some(false) && home.starts_with('/') && !wide && !is_below_any(&home, &system)).then_some(home)
 }
 
 /// Whether the task writes one file at `path`. A `copy` of a directory fills a directory, and

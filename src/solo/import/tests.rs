@@ -73,7 +73,10 @@ fn a_playbook_becomes_a_fleet_that_lints() {
     let config = &fleet.config;
     let nginx = &config.services["nginx"];
     assert_eq!(nginx.files, ["/etc/nginx/conf.d/main.conf"]);
-    assert_eq!((nginx.state.join(" "), nginx.tags.join(" ")), ("/srv/www".to_owned(), "nginx".to_owned()));
+    assert_eq!(
+        (nginx.state.join(" "), nginx.tags.join(" ")),
+        ("/srv/www /var/lib/nginx".to_owned(), "nginx".to_owned())
+    );
     let site = &config.services["site"];
     assert_eq!((site.files.join(" "), site.keep.join(" ")), ("/etc/hosts".to_owned(), "/etc/hosts".to_owned()));
     let cleanup = fs::read_to_string(request.into.join("remoor-cleanup.yml")).unwrap();
@@ -134,7 +137,94 @@ fn a_cleanup_removes_only_files_that_every_run_writes_and_nobody_needs() {
     let stopped: Vec<&str> = cleanup.lines().filter_map(|line| line.trim().strip_prefix("- name: Stop ")).collect();
     assert!(stopped.len() == 1 && stopped[0].starts_with("app.service"), "{stopped:?}");
     assert!(!cleanup.contains("cron"), "{cleanup}");
-    assert!(!config.contains("/etc/gone.conf") && config.contains("/var/lib/app/data.db"), "{config}");
+    assert!(config.contains("/var/lib/app/data.db"), "{config}");
+}
+
+/// The files and the data of the service that `tasks` become, and the lines of the tasks whose
+/// effect is not known.
+fn import_paths(tasks: &str) -> (String, String, Vec<u32>) {
+    let (summary, _, config) = import_tasks(tasks);
+    let config: Value = serde_saphyr::from_str(&config).unwrap();
+    let list = |field: &str| {
+        let paths = config["services"]["site"][field].as_array().cloned().unwrap_or_default();
+        paths.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+    };
+    (list("files"), list("state"), summary.unknown.iter().map(|fault| fault.line).collect())
+}
+
+#[test]
+fn an_option_that_only_a_run_knows_hides_the_path_only_if_it_decides_about_it() {
+    let tasks = "\
+- {command: cat /etc/machine-id, register: id, changed_when: false}
+- {copy: {content: '{{ id.stdout }}', dest: /etc/a.conf, owner: '{{ ansible_hostname }}'}}
+- {lineinfile: {path: /etc/b.conf, line: 'id {{ id.stdout }}'}}
+- {copy: {content: x, dest: '/etc/{{ id.stdout }}.conf'}}
+- {file: {path: /etc/c.conf, state: '{{ id.stdout }}'}}
+";
+    let (files, _, unknown) = import_paths(tasks);
+    assert_eq!((files.as_str(), unknown), ("/etc/a.conf /etc/b.conf", vec![6, 7]));
+}
+
+#[test]
+fn removed_files_are_watched_and_a_cleanup_keeps_them() {
+    let tasks = "\
+- {copy: {content: x, dest: /etc/gone.conf}}
+- {file: {path: /etc/gone.conf, state: absent}}
+- {file: {path: /etc/nginx/sites-enabled/default, state: absent}}
+- {file: {path: /var/lib/app/old, state: absent}}
+- {file: {path: /etc/back.conf, state: absent}}
+- {copy: {content: x, dest: /etc/back.conf}}
+";
+    let (files, _, unknown) = import_paths(tasks);
+    assert_eq!(files, "/etc/back.conf /etc/gone.conf /etc/nginx/sites-enabled/default");
+    assert!(unknown.is_empty());
+    let (_, cleanup, config) = import_tasks(tasks);
+    assert!(cleanup.contains("Remove /etc/back.conf") && !cleanup.contains("gone.conf"), "{cleanup}");
+    assert!(config.contains("keep:\n    - /etc/gone.conf\n    - /etc/nginx/sites-enabled/default\n"), "{config}");
+}
+
+#[test]
+fn homes_crontabs_and_copied_directories_are_found() {
+    let tasks = "\
+- {user: {name: deploy}}
+- {user: {name: app, home: /srv/app/, system: true}}
+- {user: {name: daemon2, system: true, create_home: false}}
+- {user: {name: nobody2, home: /, create_home: false}}
+- {user: {name: gone, state: absent}}
+- {cron: {name: backup, user: deploy, job: /bin/true}}
+- {copy: {src: www/, dest: /usr/local/share/www}}
+- {copy: {src: www, dest: /usr/local/share}}
+- {copy: {src: www/, dest: /srv/html/}}
+";
+    let (files, state, unknown) = import_paths(tasks);
+    assert_eq!(files, "/srv/html/index.html /usr/local/share/www/index.html /var/spool/cron/crontabs/deploy");
+    assert_eq!(state, "/home/deploy /srv/app");
+    assert_eq!(unknown, [8], "the entry of the crontab stays listed");
+}
+
+#[test]
+fn a_package_with_a_unit_of_its_name_has_its_data_below_var_lib() {
+    let tasks = "\
+- {apt: {name: [redis-server, nano, cron]}}
+- {service: {name: redis-server, state: started}}
+- {service: {name: other, state: started}}
+- {service: {name: cron, state: stopped}}
+";
+    assert_eq!(import_paths(tasks).1, "/var/lib/redis");
+}
+
+#[test]
+fn commands_and_foreign_modules_show_some_of_their_files() {
+    let tasks = "\
+- {command: postmap /etc/postfix/virtual}
+- {shell: 'echo x > /etc/x.conf', args: {creates: /etc/x.d/done}}
+- {command: id, changed_when: false}
+- {stat: {path: /etc/read.conf}}
+- {copy: {src: '{{ unknown_source }}', dest: /usr/local/bin}, when: unknown_source is defined}
+";
+    let (files, _, unknown) = import_paths(tasks);
+    assert_eq!(files, "/etc/postfix/virtual.db /etc/x.conf /etc/x.d/done");
+    assert_eq!(unknown, [3, 4], "a command may change more than it shows");
 }
 
 #[test]
@@ -153,15 +243,20 @@ fn checks_say_what_the_last_task_leaves() {
     - {file: {path: /etc/a.conf, mode: '0600'}}
     - {copy: {content: x, dest: /etc/b.conf, mode: '04755'}}
     - {copy: {content: x, dest: /etc/c.conf, mode: '{{ m }}'}}
+    - {user: {name: deploy, groups: 'adm, sudo', append: true}}
 ";
     write(dir.path(), &[("repo/site.yml", tasks), ("inv/hosts", "w1 m=0644\nw2 m=0600\n[other]\n")]);
     import(&request).unwrap();
     let checks = fs::read_to_string(request.into.join("checks/site.yml")).unwrap();
     assert!(!checks.contains("nano") && !checks.contains("vim") && !checks.contains("once"), "{checks}");
     assert!(checks.contains("boots:\n    enabled: true\n") && !checks.contains("running"), "{checks}");
-    for part in
-        ["/etc/a.conf:\n    exists: true\n    mode: \"0600\"", "mode: \"4755\"", "/etc/c.conf:\n    exists: true\n"]
-    {
+    let member = "deploy:\n    exists: true\n    groups:\n      contain-elements:\n      - adm\n      - sudo\n";
+    for part in [
+        member,
+        "/etc/a.conf:\n    exists: true\n    mode: \"0600\"",
+        "mode: \"4755\"",
+        "/etc/c.conf:\n    exists: true\n",
+    ] {
         assert!(checks.contains(part), "{part}:\n{checks}");
     }
     assert!(!checks.contains("0644"), "{checks}");
@@ -280,7 +375,7 @@ fn facts_of_a_file_replace_those_of_debian() {
 #[test]
 fn included_files_are_taken_over_too() {
     let (dir, mut request) = project();
-    let main = "- include_vars: {file: \"{{ ansible_facts['os_family'] }}.yml\"}\n- include_tasks: {file: more.yml}\n  when: more_enabled | bool\n";
+    let main = "- include_vars: '{{ item }}'\n  with_first_found: [\"{{ ansible_facts['distribution_version'] }}.yml\", Debian.yml]\n- include_tasks: {file: more.yml}\n  when: more_enabled | bool\n";
     let more = "- ansible.builtin.template: {src: a.j2, dest: '{{ config }}'}\n- {apt: {name: '{{ wanted }}'}}\n";
     write(
         dir.path(),

@@ -235,11 +235,16 @@ fn added_groups(groups: &[ImportedGroup]) -> String {
 /// The check file of a service, for what all its hosts have. None: there is nothing to check.
 fn checks(service: &str, parts: &BTreeMap<Part, Origin>, hosts: usize) -> Option<String> {
     let mut kinds: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    let mut groups: BTreeMap<&String, Vec<&String>> = BTreeMap::new();
     for (part, origin) in parts.iter().filter(|(_, origin)| origin.certain && origin.hosts.len() == hosts) {
         let (kind, id, check) = match part {
             Part::Package(name) => ("package", name.clone(), json!({"installed": true})),
             Part::User(name) => ("user", name.clone(), json!({"exists": true})),
             Part::Group(name) => ("group", name.clone(), json!({"exists": true})),
+            Part::Member(user, group) => {
+                groups.entry(user).or_default().push(group);
+                continue;
+            }
             Part::Unit(unit) if origin.started || origin.enabled => {
                 let mut check = Map::new();
                 if origin.enabled {
@@ -260,6 +265,11 @@ fn checks(service: &str, parts: &BTreeMap<Part, Origin>, hosts: usize) -> Option
             _ => continue,
         };
         kinds.entry(kind).or_default().insert(id, check);
+    }
+    for (user, groups) in groups {
+        if let Some(check) = kinds.get_mut("user").and_then(|users| users.get_mut(user)) {
+            check["groups"] = json!({"contain-elements": groups});
+        }
     }
     if kinds.is_empty() {
         return None;

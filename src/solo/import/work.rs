@@ -1,9 +1,9 @@
 //! Divides the tasks of all hosts into services, and collects what the tasks of each service make.
 
-use super::parts::{Found, Part, found_parts, is_unknown_effect};
+use super::parts::{Found, Part, found_parts, is_unknown_effect, with_known_options};
 use super::{ImportSource, ImportedService};
 use remoor_model::Fault;
-use remoor_playbook::{Plan, PredictedTask, SourcePlace, Task};
+use remoor_playbook::{Plan, PredictedTask, SourcePlace, Task, TaskCondition};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -166,12 +166,15 @@ fn host_parts(
         if written.iter().any(|task| task.modes.check_mode == Some(Value::Bool(true))) {
             continue;
         }
-        if is_unknown_effect(task) {
+        let task = &with_known_options(task);
+        let only_reads = !written.is_empty() && written.iter().all(|task| changes_nothing(task));
+        let sources: Vec<&str> = written.iter().flat_map(|task| task.files.assets.keys()).map(String::as_str).collect();
+        if is_unknown_effect(task, &sources) && !only_reads {
             work.unknown.insert(unknown_effect(task));
         }
         let certain = task.certain && written.iter().all(|task| task.outcome.ignore_errors.is_none());
         let service = service_name(&task.place.file);
-        for found in found_parts(task) {
+        for found in found_parts(task, &sources) {
             apply(
                 &mut parts,
                 found,
@@ -188,8 +191,39 @@ fn host_parts(
             );
         }
     }
+    add_package_data(&mut parts);
     drop_contradictions(&mut parts);
     parts
+}
+
+/// Adds the data directory of a service whose package and unit have the same name, because packages
+/// of Debian put it into /var/lib. The cleanup keeps it. A directory that does not exist is no
+/// fault.
+fn add_package_data(parts: &mut BTreeMap<(Part, String), Origin>) {
+    let packages: BTreeSet<&str> = parts
+        .keys()
+        .filter_map(|(part, _)| match part {
+            Part::Package(name) => Some(name.strip_suffix("-server").unwrap_or(name)),
+            _ => None,
+        })
+        .collect();
+    let data: Vec<((Part, String), Origin)> = parts
+        .iter()
+        .filter_map(|((part, service), origin)| match part {
+            Part::Unit(unit) => {
+                let name = unit.strip_suffix(".service")?;
+                let name = name.strip_suffix("-server").unwrap_or(name);
+                let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+                let origin = Origin { started: false, enabled: false, mode: None, ..origin.clone() };
+                let path = format!("/var/lib/{name}");
+                (is_plain && packages.contains(name)).then(|| ((Part::State(path), service.clone()), origin))
+            }
+            _ => None,
+        })
+        .collect();
+    for (key, origin) in data {
+        parts.entry(key).or_insert(origin);
+    }
 }
 
 /// Applies the effect of one task to the parts of its host.
@@ -261,6 +295,12 @@ fn service_name(file: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '_' };
     let name: String = role.unwrap_or_else(stem).chars().map(plain).take(NAME_MAX - 1).collect();
     if name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') { name } else { format!("_{name}") }
+}
+
+/// Whether the author says that the task changes nothing (`changed_when: false`). Such a command only
+/// reads.
+fn changes_nothing(task: &Task) -> bool {
+    task.outcome.changed_when.as_deref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false))
 }
 
 fn unknown_effect(task: &PredictedTask) -> Fault {

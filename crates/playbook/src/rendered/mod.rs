@@ -91,8 +91,10 @@ pub fn review(
 pub struct PredictedTask {
     pub place: SourcePlace,
     pub module: String,
-    /// The rendered options of the task. None: only a run knows them.
+    /// The rendered options of the task. None: only a run knows all of them.
     pub args: Option<Map<String, Value>>,
+    /// If only a run knows all options: those that are known, and the names of the others.
+    pub in_part: Option<(Map<String, Value>, Vec<String>)>,
     /// The options of the task as written in the playbook.
     pub written: Map<String, Value>,
     /// Whether every run performs the task, if all tasks before it succeed.
@@ -540,7 +542,9 @@ fn predicted_task(task: &Task, scope: &ExprScope, args: Option<&Map<String, Valu
             args
         });
     }
-    PredictedTask { place: task.place.clone(), module: task.module.clone(), args, written: task.args.clone(), certain }
+    let in_part = args.is_none().then(|| variable_scope::known_args(scope, task));
+    let (place, module, written) = (task.place.clone(), task.module.clone(), task.args.clone());
+    PredictedTask { place, module, args, in_part, written, certain }
 }
 
 /// Whether a failure of the task may be ignored by the run.

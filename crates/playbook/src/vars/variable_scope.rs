@@ -338,28 +338,39 @@ pub fn label(scope: &ExprScope, repeat: &Repeat, item: &Value) -> (String, Optio
 pub fn args(scope: &ExprScope, task: &Task) -> Result<Map<String, Value>, String> {
     let mut out = Map::new();
     for (name, value) in &task.args {
-        let raw = matches!(
-            (task.module.as_str(), name.as_str()),
-            ("assert", "that") | (REFUSED, _) | ("debug", "var") | ("command" | "script", "words")
-        );
-        if raw {
-            out.insert(name.clone(), value.clone());
-            continue;
-        }
-        let name = if has_markup(name) {
-            expr::render_text(scope, name).map_err(|e| expr::explain(&e))?
-        } else {
-            name.clone()
-        };
-        let rendered = expr::render_json(scope, value).map_err(|e| format!("`{name}`: {}", expr::explain(&e)))?;
-        // A mode that a variable holds as a number is octal, as in Ansible.
-        let octal = if name == "mode" && task.module != "set_fact" { octal_mode(&rendered) } else { None };
-        let rendered = octal.map_or(rendered, Value::String);
-        if rendered.as_str() != Some(OMIT) {
-            out.insert(name, rendered);
-        }
+        out.extend(option(scope, task, name, value)?);
     }
     Ok(out)
+}
+
+/// The rendered options of a task that `scope` suffices for, and the names of the others.
+pub fn known_args(scope: &ExprScope, task: &Task) -> (Map<String, Value>, Vec<String>) {
+    let (mut known, mut unknown) = (Map::new(), Vec::new());
+    for (name, value) in &task.args {
+        match option(scope, task, name, value) {
+            Ok(rendered) => known.extend(rendered),
+            Err(_) => unknown.push(name.clone()),
+        }
+    }
+    (known, unknown)
+}
+
+/// A rendered option of a task. None: the option is omitted.
+fn option(scope: &ExprScope, task: &Task, name: &str, value: &Value) -> Result<Option<(String, Value)>, String> {
+    let raw = matches!(
+        (task.module.as_str(), name),
+        ("assert", "that") | (REFUSED, _) | ("debug", "var") | ("command" | "script", "words")
+    );
+    if raw {
+        return Ok(Some((name.to_owned(), value.clone())));
+    }
+    let name =
+        if has_markup(name) { expr::render_text(scope, name).map_err(|e| expr::explain(&e))? } else { name.to_owned() };
+    let rendered = expr::render_json(scope, value).map_err(|e| format!("`{name}`: {}", expr::explain(&e)))?;
+    // A mode that a variable holds as a number is octal, as in Ansible.
+    let octal = if name == "mode" && task.module != "set_fact" { octal_mode(&rendered) } else { None };
+    let rendered = octal.map_or(rendered, Value::String);
+    Ok((rendered.as_str() != Some(OMIT)).then_some((name, rendered)))
 }
 
 /// The rendered `environment` of a task.
