@@ -20,7 +20,7 @@ mod suite;
 mod vault_passwords;
 
 pub use add::{AdditionError, add_to, addition_text, observe, observe_service};
-pub use import::{ImportRequest, ImportSummary, ImportedService, import};
+pub use import::{ImportRequest, ImportSummary, ImportedService, import, provision_with_ansible};
 pub use last_run::{Changes, LastRun, state_home};
 pub use remoor_check::{Addition, end_programs, schema as check_file_schema};
 pub use report::{Form, goss_json, in_form};

@@ -9,6 +9,9 @@ use remoor_vault::Vault;
 use std::path::Path;
 use std::sync::Arc;
 
+/// What the hint of a fault contains if Ansible can run what a fleet refuses.
+const ANSIBLE: &str = "provisioner: ansible";
+
 /// The check files of a fleet directory for `host`, rendered with the inventory's addresses and
 /// without facts.
 pub fn check_files(dir: &Path, host: &str) -> Result<Vec<CheckFile>, Vec<Fault>> {
@@ -54,10 +57,25 @@ fn store_modules(fleet: &mut Fleet, dir: &Path, policy: ModulePolicy) -> Result<
 }
 
 /// Writes a fleet directory from a playbook and its inventory. Returns the summary and the findings
-/// of lint in the new directory. Contacts no host.
+/// of lint in the new directory. Contacts no host. If a fleet refuses the playbook, the groups get
+/// `provisioner: ansible`.
 pub fn import(request: &ImportRequest) -> Result<(ImportSummary, Vec<Fault>), Vec<Fault>> {
-    let summary = solo::import(request)?;
-    Ok((summary, lint(&request.into, false, ModulePolicy::default(), &VaultOptions::default())))
+    let mut summary = solo::import(request)?;
+    let lint_here = || lint(&request.into, false, ModulePolicy::default(), &VaultOptions::default());
+    let mut faults = lint_here();
+    let is_refused =
+        |fault: &&Fault| !fault.warning && fault.hint.as_deref().is_some_and(|hint| hint.contains(ANSIBLE));
+    let reasons: Vec<Fault> = faults.iter().filter(is_refused).cloned().collect();
+    if !reasons.is_empty() {
+        solo::provision_with_ansible(&request.into).map_err(|e| {
+            vec![Fault::error(&request.into.display().to_string(), 0, 0, format!("can't be written: {e}"))]
+        })?;
+        faults = lint_here();
+        let hint = "so the groups have `provisioner: ansible`, and the managers need ansible-core";
+        let warn = |fault: &Fault| Fault::warn(&fault.file, fault.line, fault.column, fault.message.clone()).hint(hint);
+        summary.needs_ansible = reasons.iter().map(warn).collect();
+    }
+    Ok((summary, faults))
 }
 
 /// The modules that the option `--native-only` allows.
@@ -88,4 +106,38 @@ pub fn pack(dir: &Path, vault: &VaultOptions) -> Result<PackedFleet, Vec<Fault>>
     });
     module_packer::release();
     packed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_playbook_that_a_fleet_refuses_is_imported_for_ansible() {
+        let dir = tempfile::tempdir().unwrap();
+        let site = |task: &str| {
+            format!("- hosts: all\n  tasks:\n    - {{{task}}}\n    - service: {{name: x, state: started}}\n")
+        };
+        std::fs::write(dir.path().join("hosts"), "w1\nw2\n").unwrap();
+        for (into, task, is_refused) in [
+            ("one", "command: /bin/true, delegate_to: w2", true),
+            ("two", "copy: {content: x, dest: /etc/x.conf}", false),
+        ] {
+            std::fs::write(dir.path().join("site.yml"), site(task)).unwrap();
+            let request = ImportRequest {
+                playbook: dir.path().join("site.yml"),
+                inventory: vec![dir.path().join("hosts").display().to_string()],
+                into: dir.path().join(into),
+                facts: None,
+            };
+            let (summary, faults) = import(&request).unwrap();
+            assert!(faults.iter().all(|fault| fault.warning), "{faults:?}");
+            let config = std::fs::read_to_string(request.into.join("remoor.yml")).unwrap();
+            assert_eq!(config.contains(ANSIBLE), is_refused, "{config}");
+            let places: Vec<u32> = summary.needs_ansible.iter().map(|fault| fault.line).collect();
+            assert_eq!(places, if is_refused { vec![3] } else { vec![] });
+            // The second import reads the directory of the playbook again.
+            std::fs::remove_dir_all(request.into).unwrap();
+        }
+    }
 }
