@@ -79,7 +79,12 @@ impl VaultOptions {
         for (source, option) in sources {
             match source.read_lazily() {
                 Ok(LazyPassword::Program(_)) if option == config && programs == Programs::OfUser => {
-                    let fault = Fault::warn(&option, 0, 0, "a review does not run its password program");
+                    let fault = Fault::warn(
+                        &option,
+                        0,
+                        0,
+                        "lint and apply do not run the password program that this file names",
+                    );
                     warnings.push(fault.hint("name the program with --vault-password-file FILE"));
                 }
                 Ok(password) => passwords.push(password),

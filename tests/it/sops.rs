@@ -3,8 +3,10 @@
 //! none, the tests print so in capitals.
 
 use crate::local::{Daemon, PROGRAM, net, one_manager, program_command, remoor, wait_until};
+use crate::python_modules::path_with;
 use crate::time_limit::BoundedCommand;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -92,10 +94,16 @@ fn a_play_opens_files_of_variables_and_shows_no_secret() {
         command.env("SOPS_AGE_KEY_FILE", key).arg(project.join("site.yml")).arg("-i").arg(project.join("hosts"));
         command.args(["--diff", "-v"]).bounded_output()
     };
-    // The review does not run sops, and so does not need a key.
-    let linted = command("lint").arg(&project).bounded_output();
+    // lint runs no program called sops.
+    let (bin, ran) = (dir.path().join("bin"), dir.path().join("ran"));
+    fs::create_dir(&bin).expect("made");
+    fs::write(bin.join("sops"), format!("#!/bin/sh\ntouch {}\n", ran.display())).expect("written");
+    fs::set_permissions(bin.join("sops"), fs::Permissions::from_mode(0o755)).expect("set");
+    let linted = command("lint").env("PATH", path_with(&bin)).arg(&project).bounded_output();
+    assert!(!ran.exists());
     assert!(
-        linted.status.success() && text(&linted).contains("encrypted by sops, which is not run here"),
+        linted.status.success()
+            && text(&linted).contains("encrypted by sops, which only `remoor play` and managers run"),
         "{}",
         text(&linted)
     );

@@ -10,12 +10,16 @@ use std::time::{Duration, Instant};
 /// Maximum duration of a program. It may ask a service, but not wait for ever.
 const PROGRAM_MAX: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(10);
+/// Time in which a failed program's standard error must end. A process that the program has left may
+/// keep the pipe open.
+const ERRORS_WAIT: Duration = Duration::from_secs(1);
 /// Maximum size of the standard error that is read, in bytes.
 const ERRORS_MAX: u64 = 4 << 10;
 
 /// Runs the command, gives it `input`, and returns its standard output. An output of more than
 /// `output_max` bytes is cut after one more byte. The standard error is that of the caller, unless
-/// the command says otherwise. The error is a predicate of the program.
+/// the command says otherwise. The error is a phrase that follows the name of the program, for example
+/// `did not end within 60 s`.
 ///
 /// The program leads its own process group, so that all of its processes are killed if it does not
 /// end. So it cannot ask on the terminal, unlike in Ansible.
@@ -31,8 +35,8 @@ pub fn run(command: &mut Command, input: Option<Vec<u8>>, output_max: u64) -> Re
 }
 
 fn wait(child: &mut Child, input: Option<Vec<u8>>, output_max: u64) -> Result<Vec<u8>, String> {
-    let output = read_aside(child.stdout.take().ok_or("has no output")?, output_max);
-    let errors = child.stderr.take().map(|errors| read_aside(errors, ERRORS_MAX));
+    let output = read_in_thread(child.stdout.take().ok_or("has no output")?, output_max);
+    let errors = child.stderr.take().map(|errors| read_in_thread(errors, ERRORS_MAX));
     if let (Some(input), Some(mut pipe)) = (input, child.stdin.take()) {
         // A program that does not read its input ends the thread with an error of the pipe.
         std::thread::spawn(move || pipe.write_all(&input));
@@ -44,7 +48,7 @@ fn wait(child: &mut Child, input: Option<Vec<u8>>, output_max: u64) -> Result<Ve
         match child.try_wait().map_err(|e| format!("is lost: {e}"))? {
             Some(status) if status.success() => return Ok(bytes),
             Some(status) => {
-                let errors = errors.and_then(|errors| errors.recv_timeout(TICK).ok()?.ok()).unwrap_or_default();
+                let errors = errors.and_then(|errors| errors.recv_timeout(ERRORS_WAIT).ok()?.ok()).unwrap_or_default();
                 return Err(format!("failed: {status}{}", first_line(&errors)));
             }
             None if Instant::now() > deadline => return Err(late()),
@@ -53,7 +57,7 @@ fn wait(child: &mut Child, input: Option<Vec<u8>>, output_max: u64) -> Result<Ve
     }
 }
 
-fn read_aside(pipe: impl Read + Send + 'static, max: u64) -> Receiver<std::io::Result<Vec<u8>>> {
+fn read_in_thread(pipe: impl Read + Send + 'static, max: u64) -> Receiver<std::io::Result<Vec<u8>>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();

@@ -2,6 +2,7 @@
 //! knows all kinds of keys, and finds them itself: age, GnuPG, and the services of clouds.
 
 use crate::program;
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -14,19 +15,27 @@ const OUTPUT_MAX: u64 = 64 << 20;
 /// authentication code that sops has encrypted.
 pub fn is_sops(content: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(content) else { return false };
-    let (entry, code) = match is_json(text) {
-        true => ("\"sops\":", "\"mac\": \"ENC["),
-        false => ("sops:", "mac: ENC["),
+    if !text.contains("ENC[") {
+        return false;
+    }
+    if is_json(text) {
+        let parsed: Result<Value, _> = serde_json::from_str(text);
+        return parsed.is_ok_and(|file| file["sops"]["mac"].as_str().is_some_and(|code| code.starts_with("ENC[")));
+    }
+    let code = |line: &str| {
+        let value =
+            line.trim_start().strip_prefix("mac:").map(|value| value.trim_start().trim_start_matches(['"', '\'']));
+        value.is_some_and(|value| value.starts_with("ENC["))
     };
-    let line = |start: &str| text.lines().any(|line| line.trim_start().starts_with(start));
-    line(code) && text.lines().any(|line| line.trim_start_matches('\t').starts_with(entry))
+    text.lines().any(|line| line.starts_with("sops:")) && text.lines().any(code)
 }
 
 fn is_json(text: &str) -> bool {
     text.trim_start().starts_with('{')
 }
 
-/// The plaintext of a file, in the format of the file. The error is a predicate of the program.
+/// The plaintext of a file, in the format of the file. The error is a phrase that follows the name
+/// of the program.
 pub fn decrypt(program: &Path, text: &str) -> Result<Vec<u8>, String> {
     let kind = if is_json(text) { "json" } else { "yaml" };
     let mut command = Command::new(program);
@@ -35,4 +44,31 @@ pub fn decrypt(program: &Path, text: &str) -> Result<Vec<u8>, String> {
     command.args(["--decrypt", "--input-type", kind, "--output-type", kind, "/dev/stdin"]);
     let plain = program::run(command.stderr(Stdio::piped()), Some(text.as_bytes().to_vec()), OUTPUT_MAX)?;
     if plain.len() as u64 > OUTPUT_MAX { Err("gave more than 64 MiB".to_owned()) } else { Ok(plain) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_sops_are_known_by_their_metadata() {
+        let mac = "ENC[AES256_GCM,data:AA==,iv:AA==,tag:AA==,type:str]";
+        for text in [
+            format!("a: {mac}\nsops:\n    age: []\n    mac: {mac}\n"),
+            format!("sops:\n  mac: \"{mac}\"\na: x\n"),
+            format!("{{\n\t\"sops\": {{\n\t\t\"mac\": \"{mac}\"\n\t}}\n}}"),
+            format!("{{\n  \"a\": 1,\n  \"sops\": {{ \"mac\": \"{mac}\" }}\n}}"),
+            format!("{{\"a\":1,\"sops\":{{\"mac\":\"{mac}\"}}}}"),
+        ] {
+            assert!(is_sops(text.as_bytes()), "{text}");
+        }
+        for text in [
+            format!("a: {mac}\n"),
+            format!("a:\n  sops:\n    mac: {mac}\n"),
+            "sops: {mac: none}\n".to_owned(),
+            format!("{{\"a\": {{\"sops\": {{\"mac\": \"{mac}\"}}}}}}"),
+        ] {
+            assert!(!is_sops(text.as_bytes()), "{text}");
+        }
+    }
 }

@@ -25,8 +25,8 @@ const FAILURE_LIMITS: RecentLimits = RecentLimits { count: 1000, size: usize::MA
 /// Time until sops is run again for a file that it could not open.
 const SOPS_RETRY: Duration = Duration::from_secs(60);
 /// The hint for a file that sops could not open.
-const SOPS_NEXT: &str = "run `sops --decrypt FILE` as the same user; sops finds its keys by its environment, for \
-    example SOPS_AGE_KEY_FILE";
+const SOPS_NEXT: &str = "sops must be on the PATH of this user, and finds its keys by the environment, for example \
+    SOPS_AGE_KEY_FILE; `sops --decrypt FILE` shows what is missing";
 /// The id of a password without a label.
 pub(crate) const DEFAULT_ID: &str = "default";
 
@@ -108,7 +108,7 @@ pub enum VaultError {
     NotText,
     #[error("is encrypted by sops, and the program {} {why}", program.display())]
     Sops { program: PathBuf, why: String },
-    #[error("is encrypted by sops, which is not run here")]
+    #[error("is encrypted by sops, which only `remoor play` and managers run")]
     SopsNotRun,
     #[error("refers to the variable `{0}` of an encrypted file that was not opened")]
     UnknownVariable(String),
@@ -121,9 +121,10 @@ impl VaultError {
     }
 }
 
-/// A key that only the holder of the password can derive. Hashes that are keyed with it do not
-/// reveal the plaintext to others. The key of a file of sops is made of its plaintext, because
-/// sops does not tell its own key: who can guess all values of such a file can derive it.
+/// A key for the hashes of what contains an opened text. For ansible-vault, only the holder of the
+/// password can derive it, so the hashes reveal nothing to others. For sops, it is a hash of the
+/// plaintext, because sops does not print its own key: a person who can guess all values of the
+/// file can derive it.
 pub type OpenedKey = [u8; 32];
 
 /// An opened text.
@@ -144,7 +145,9 @@ pub struct Vault {
     next: String,
     /// The program that opens files of sops. None: they are not opened.
     sops: Option<PathBuf>,
-    sops_failures: Mutex<RecentMap<[u8; 32], (Instant, VaultError)>>,
+    /// The files that sops could not open. The lock is held during a run, so that a waiting thread
+    /// does not run sops again for the same file. So different files are opened one after the other.
+    sops_runs: Mutex<RecentMap<[u8; 32], (Instant, VaultError)>>,
     opened: Mutex<RecentMap<[u8; 32], Result<Opened, VaultError>>>,
     files: Mutex<RecentMap<String, OpenedFile>>,
 }
@@ -251,7 +254,7 @@ impl Vault {
     /// ends when the user gives the key to sops.
     fn decrypt_by_sops(&self, hash: [u8; 32], text: &str) -> Result<Opened, VaultError> {
         let Some(program) = &self.sops else { return Err(VaultError::SopsNotRun) };
-        let mut failures = lock(&self.sops_failures);
+        let mut failures = lock(&self.sops_runs);
         if let Some((_, error)) = failures.get(&hash).filter(|(at, _)| at.elapsed() < SOPS_RETRY) {
             return Err(error.clone());
         }
