@@ -20,16 +20,14 @@ impl Compiler<'_> {
             self.fault(&context.file, (node.line, node.column), format!("handlers are a list, found {}", node.kind()));
         }
         for item in items {
-            let listen = item.get("listen").map(|l| self.word_list(&context.file, "listen", l)).unwrap_or_default();
-            // The handlers in a file that `import_tasks` imports keep their own names.
+            // The handlers in a block or in an imported file have their own names.
             for step in self.task(item, &context) {
                 let (task, choices, refused) = match step {
                     PlanStep::Task(task) => (*task, Choices::new(), RejectedChoices::new()),
                     PlanStep::Include(include) => (include.task, include.choices, include.refused),
                     PlanStep::Block(_) => continue,
                 };
-                let imported = task.place.file != context.file;
-                let listen = if imported { self.listens(&task) } else { listen.clone() };
+                let listen = self.listens(&task, item, &context);
                 let mut names = vec![task.name.clone()];
                 if let Some(role) = &context.role {
                     names.push(format!("{} : {}", role.name, task.name));
@@ -41,13 +39,43 @@ impl Compiler<'_> {
         out
     }
 
-    /// Reads the `listen` names of a handler that comes from an imported file.
-    fn listens(&mut self, task: &Task) -> Vec<String> {
-        let Some(Ok(list)) = self.cache.parsed.get(&task.place.file).cloned() else { return Vec::new() };
-        let item = list.list().and_then(|items| items.iter().find(|item| item.line == task.place.line));
-        item.and_then(|item| item.get("listen"))
-            .map(|listen| self.word_list(&task.place.file, "listen", listen))
-            .unwrap_or_default()
+    /// Reads the `listen` names of a handler, which is the entry `item` of `handlers`, or a task of
+    /// its block or of an imported file.
+    fn listens(&mut self, task: &Task, item: &SpannedNode, context: &Context) -> Vec<String> {
+        let file = &task.place.file;
+        let parsed = self.cache.parsed.get(file).cloned().and_then(Result::ok);
+        let items = match *file == context.file {
+            true => std::slice::from_ref(item),
+            false => parsed.as_ref().and_then(|list| list.list()).unwrap_or_default(),
+        };
+        let tasks = items.iter().flat_map(|item| match item.get("block").and_then(SpannedNode::list) {
+            Some(inner) => inner,
+            None => std::slice::from_ref(item),
+        });
+        let is_written = |item: &&SpannedNode| {
+            let name = item.get("name").and_then(SpannedNode::text);
+            item.line == task.place.line && name.is_none_or(|name| name == task.name)
+        };
+        let listen = tasks.filter(is_written).find_map(|item| item.get("listen")).cloned();
+        listen.map(|listen| self.word_list(file, "listen", &listen)).unwrap_or_default()
+    }
+
+    /// Compiles the tasks of a block of handlers. As in Ansible, each of them is a handler of its
+    /// own, and the tasks of `rescue` and `always` never run.
+    pub(super) fn handler_block(&mut self, node: &SpannedNode, own: &Context) -> Vec<PlanStep> {
+        let ineffective = ["rescue", "always"].into_iter().filter_map(|name| Some((name, node.get(name)?)));
+        for (name, part) in ineffective {
+            let message = format!("`{name}` has no effect in a block of handlers");
+            self.warn(&own.file, (part.line, part.column), message, "notify a handler with `include_tasks`");
+        }
+        let Some(block) = node.get("block") else { return Vec::new() };
+        if let Some(inner) = block.list().unwrap_or_default().iter().find(|item| item.get("block").is_some()) {
+            let message = "a block in a block of handlers cannot be a handler";
+            self.fault_hint(&own.file, (inner.line, inner.column), message, "write its tasks one by one");
+            self.diagnostics.mark_in_ansible();
+            return Vec::new();
+        }
+        self.tasks(block, own)
     }
 
     /// Adds the handlers of a role. Identical handlers are added once.

@@ -162,7 +162,7 @@ impl Compiler<'_> {
             node,
             call,
             &file,
-            &["loop", "loop_control"],
+            &["loop", "loop_control", "listen"],
             "write it into `apply:` of the include",
         );
         let mut call = TaskModule { args: call.args.clone(), python: None, ..*call };

@@ -200,6 +200,31 @@ fn ansibles_search_for_files_and_roles_is_that_of_the_compiler() {
 }
 
 #[test]
+fn the_tasks_of_a_block_are_handlers() {
+    let text = "\
+- hosts: all
+  tasks: [{command: a, notify: [one, topic]}]
+  handlers:
+    - block: [{name: one, command: b}, {name: two, command: c, listen: topic}]
+      rescue: [{name: never, command: d}]
+";
+    let plan = compile_files(&[("site.yml", text)], &[]).plan;
+    let handlers: Vec<_> = plan.plays[0].handlers.iter().map(|handler| (&handler.names[0], &handler.listen)).collect();
+    assert_eq!(handlers, [(&"one".to_owned(), &vec![]), (&"two".to_owned(), &vec!["topic".to_owned()])]);
+    check_warnings(
+        &[("site.yml", text)],
+        expect![[r#"
+            site.yml:5:15: warning: `rescue` has no effect in a block of handlers
+              hint: notify a handler with `include_tasks`
+        "#]],
+    );
+    let included =
+        "- {hosts: all, tasks: [{command: a, notify: topic}], handlers: [{include_tasks: a.yml, listen: topic}]}";
+    let plan = compile_files(&[("site.yml", included), ("a.yml", "- {name: inner, debug: }\n")], &[]).plan;
+    assert_eq!(plan.plays[0].handlers[0].listen, ["topic"]);
+}
+
+#[test]
 fn an_unsupported_option_that_is_omitted_does_no_harm() {
     let task =
         |value: &str| format!("- hosts: all\n  tasks: [{{copy: {{content: x, dest: /x, attributes: {value}}}}}]\n");

@@ -328,9 +328,7 @@ impl Compiler<'_> {
             self.known_key(&own.file, key, module_specs::BLOCK_KEYS, "block");
         }
         if own.handler {
-            self.fault(&own.file, (node.line, node.column), "a block cannot be a handler").hint =
-                Some("write its tasks one by one".into());
-            return Vec::new();
+            return self.handler_block(node, own);
         }
         let mut part = |name: &str| node.get(name).map(|tasks| self.tasks(tasks, own)).unwrap_or_default();
         let (block, rescue, always) = (part("block"), part("rescue"), part("always"));
