@@ -374,8 +374,12 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reads `when` and similar keywords: one condition or a list of conditions.
+    /// Reads `when` and similar keywords: one condition or a list of conditions. As in Ansible, a
+    /// `when` without a value is no condition.
     fn conditions(&mut self, file: &str, key: &str, node: &SpannedNode) -> Vec<TaskCondition> {
+        if key == "when" && node.data == SpannedData::Null {
+            return Vec::new();
+        }
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         let mut out = Vec::new();
         for item in items {

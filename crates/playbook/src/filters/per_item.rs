@@ -54,17 +54,7 @@ fn ternary(_: &mut State, v: Value, a: Args) -> FilterResult {
 }
 
 fn type_debug(_: &mut State, v: Value, _: Args) -> FilterResult {
-    Ok(match v.kind() {
-        ValueKind::Undefined => "Undefined",
-        ValueKind::None => "NoneType",
-        ValueKind::Bool => "bool",
-        ValueKind::Number if v.is_integer() => "int",
-        ValueKind::Number => "float",
-        ValueKind::String => "str",
-        ValueKind::Map => "dict",
-        _ => "list",
-    }
-    .into())
+    Ok(python::type_name(&v).into())
 }
 
 /// The value at a dotted name or an index, or undefined.

@@ -215,3 +215,23 @@ fn json_text(text: &str, ascii: bool, out: &mut String) {
     }
     out.push('"');
 }
+
+/// The name of a value's type in Python.
+pub fn type_name(value: &Value) -> &'static str {
+    match value.kind() {
+        ValueKind::Undefined => "Undefined",
+        ValueKind::None => "NoneType",
+        ValueKind::Bool => "bool",
+        ValueKind::Number if value.is_integer() => "int",
+        ValueKind::Number => "float",
+        ValueKind::String => "str",
+        ValueKind::Map => "dict",
+        _ => "list",
+    }
+}
+
+/// The error that an invalid value holds. Only an iterator with this value as an item reveals it.
+pub fn held_error(value: &Value) -> Error {
+    let mut errors = Value::from(vec![value.clone()]).try_iter().into_iter().flat_map(|items| items.checked());
+    errors.find_map(Result::err).unwrap_or_else(|| ErrorKind::BadSerialization.into())
+}
