@@ -176,6 +176,7 @@ impl Compiler<'_> {
             }
             _ => self.find(&dirs, &src),
         };
+        self.add_other_directories(own, (task.module.as_str(), &src), &dirs, &mut found);
         if found.is_empty() && matches!(task.module.as_str(), "assemble" | "copy") && !var_map::has_markup(&src) {
             found = self.find_below(&dirs, &src);
         }
@@ -297,6 +298,37 @@ impl Compiler<'_> {
             }
         }
         out
+    }
+
+    /// Adds files that a computed `src` may name although an earlier directory has other matches:
+    /// the file that the known variables name, and all templates.
+    fn add_other_directories(
+        &self,
+        own: &Context,
+        (module, src): (&str, &str),
+        dirs: &[String],
+        found: &mut BTreeMap<String, String>,
+    ) {
+        if !var_map::has_markup(src) {
+            return;
+        }
+        if let Ok(name) = expr::render_text(&self.known_scope(own), src) {
+            let name = self.strip_root(&name).to_owned();
+            for (name, path) in self.find(dirs, &name) {
+                found.entry(name).or_insert(path);
+            }
+        }
+        let sub = subdir(module);
+        // Files may be large, so the plan contains only those of the first directory.
+        for dir in dirs.iter().filter(|dir| sub == "templates" && dir.ends_with(sub)) {
+            let more = matching_files(self.files, dir, src);
+            if found.len() + more.len() > MATCHES_MAX {
+                return;
+            }
+            for (name, path) in more {
+                found.entry(name).or_insert(path);
+            }
+        }
     }
 
     fn asset(&mut self, path: &str, file: &str, at: (u32, u32)) -> Asset {

@@ -225,6 +225,32 @@ fn the_tasks_of_a_block_are_handlers() {
 }
 
 #[test]
+fn a_computed_name_selects_a_file_beside_the_playbook_too() {
+    let list = [
+        ("site.yml", "- hosts: all\n  roles: [{role: r, conf: b}]\n"),
+        (
+            "roles/r/tasks/main.yml",
+            "- {template: {src: '{{ conf }}.j2', dest: /x}}\n- {template: {src: '{{ found }}.j2', dest: /y}}\n\
+             - {copy: {src: '{{ conf }}.txt', dest: /z}}\n",
+        ),
+        ("roles/r/templates/a.j2", "of the role"),
+        ("roles/r/files/a.txt", "of the role"),
+        ("templates/a.j2", "of the playbook"),
+        ("templates/b.j2", "of the playbook"),
+        ("files/b.txt", "of the playbook"),
+        ("files/c.txt", "not named"),
+    ];
+    let plan = compile_files(&list, &[]).plan;
+    let mut all = Vec::new();
+    plan.plays[0].each_task(&mut |task| {
+        let assets = task.files.assets.iter().filter(|(name, _)| !name.contains('/'));
+        all.push(assets.map(|(name, asset)| format!("{name}: {}", asset.path)).collect::<Vec<_>>());
+    });
+    let templates = ["a.j2: roles/r/templates/a.j2", "b.j2: templates/b.j2"];
+    assert_eq!(all, [&templates[..], &templates, &["a.txt: roles/r/files/a.txt", "b.txt: files/b.txt"]]);
+}
+
+#[test]
 fn an_unsupported_option_that_is_omitted_does_no_harm() {
     let task =
         |value: &str| format!("- hosts: all\n  tasks: [{{copy: {{content: x, dest: /x, attributes: {value}}}}}]\n");
