@@ -3,8 +3,8 @@
 
 use super::include::CHOICES_MAX;
 use super::task::is_literal;
-use super::{Compiler, Context, HINT_ANSIBLE, Role, assets};
-use crate::plan::Task;
+use super::{Compiler, Context, HINT_ANSIBLE, Role, assets, lookup};
+use crate::plan::{RepeatKind, Task};
 use crate::vars::var_map;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -44,6 +44,9 @@ impl Compiler<'_> {
         } else if let Some(repeat) = task.repeat.as_ref().filter(|repeat| !repeat.files.is_empty()) {
             found
                 .extend(repeat.files.iter().filter(|path| self.shape(path).1).map(|path| (path.clone(), path.clone())));
+        } else if let Some((RepeatKind::FirstFound, names, false)) = lookup::of_files(&name) {
+            let paths = names.iter().filter_map(|name| self.first_of(&dirs, name));
+            found.extend(paths.map(|path| (path.clone(), path)));
         } else {
             for dir in &dirs {
                 let names = assets::matching_files(self.files, dir, &name);

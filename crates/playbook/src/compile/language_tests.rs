@@ -251,6 +251,23 @@ fn a_computed_name_selects_a_file_beside_the_playbook_too() {
 }
 
 #[test]
+fn include_vars_finds_the_first_file_outside_of_vars() {
+    let list = [
+        (
+            "site.yml",
+            "- hosts: all\n  tasks:\n    - include_vars: \"{{ lookup('first_found', ['none.yml', 'yes.yml']) }}\"\n    \
+             - copy: {content: '{{ y }}', dest: /x}\n",
+        ),
+        ("vars/other.yml", "z: 1\n"),
+        ("yes.yml", "y: found\n"),
+    ];
+    let plan = compile_files(&list, &[]).plan;
+    let (reviewed, faults) = crate::review(&plan, &Map::new(), &files(&list), &[]);
+    assert_eq!(faults, []);
+    assert_eq!(reviewed["/x"].content, b"found");
+}
+
+#[test]
 fn an_unsupported_option_that_is_omitted_does_no_harm() {
     let task =
         |value: &str| format!("- hosts: all\n  tasks: [{{copy: {{content: x, dest: /x, attributes: {value}}}}}]\n");
