@@ -1,7 +1,7 @@
 //! Calls of code that runs on this machine: the daemon, the executor, checks, playbooks. No other
 //! module of the command line calls such code.
 
-use crate::cli::args::LocalNodeArgs;
+use crate::cli::args::{ExecArgs, LocalNodeArgs};
 use crate::cli::error::{self, CommandError};
 use crate::cli::exit::Exit;
 use crate::daemon::{self, NodeConfig};
@@ -346,8 +346,9 @@ fn daemon_error(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
 }
 
 /// Runs the executor for one session of a manager, on standard input and output.
-pub fn exec(state_dir: &Path) -> anyhow::Result<std::process::ExitCode> {
-    Ok(exec::main(state_dir, &exec::NodeWork))
+pub fn exec(args: &ExecArgs) -> anyhow::Result<std::process::ExitCode> {
+    let working_dir = if args.relative_paths { Some(std::env::current_dir()?) } else { None };
+    Ok(exec::main(&args.state_dir, &exec::NodeWork { working_dir }))
 }
 
 /// Runs the job on standard input, for an executor.

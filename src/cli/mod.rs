@@ -60,7 +60,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     if let Verb::Exec(exec) = &cli.verb {
-        return drivers::exec(&exec.state_dir).unwrap_or_else(|e| report_result(Err(e)).into());
+        return drivers::exec(exec).unwrap_or_else(|e| report_result(Err(e)).into());
     }
     if let Verb::RunTask = &cli.verb {
         return drivers::serve_job();

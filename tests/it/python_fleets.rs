@@ -159,7 +159,8 @@ fn a_node_without_python_says_so_before_anything_runs() {
         let mut plan = provision_plan(&generations(&dir.path().join("m1"))[0]);
         // The order of a manager has no blobs.
         plan.blobs.clear();
-        let refused = NodeWork.check_plan(&rmp_serde::to_vec_named(&plan).expect("a plan"), &SessionCancel::default());
+        let refused =
+            NodeWork::default().check_plan(&rmp_serde::to_vec_named(&plan).expect("a plan"), &SessionCancel::default());
         assert!(!dir.path().join("text").exists(), "nothing was run");
         refused
     };

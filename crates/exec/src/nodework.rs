@@ -11,7 +11,7 @@ use remoor_host::wall_clock::now;
 use remoor_model::{CheckResult, CheckState, Exam, NodeDigest, NodeManifest, OnFail, Severity};
 use remoor_playbook as playbook;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -24,7 +24,12 @@ const POLL: Duration = Duration::from_millis(50);
 const RESIDENT_KB: usize = 11 << 10;
 
 /// The real [`ExecutorWork`]: it examines the executor's own machine and runs plans there.
-pub struct NodeWork;
+#[derive(Default)]
+pub struct NodeWork {
+    /// The directory in which the tasks of a play resolve relative paths. None: a relative path is
+    /// an error.
+    pub working_dir: Option<PathBuf>,
+}
 
 impl ExecutorWork for NodeWork {
     fn examine(&self, manifest: &NodeManifest, key: &[u8; 32]) -> Exam {
@@ -113,6 +118,7 @@ impl ExecutorWork for NodeWork {
             check: order.check,
             login,
             background: Some(background::starter()),
+            working_dir: self.working_dir.clone(),
             ..playbook::PlaybookRunOptions::default()
         };
         let (mut end, defect) = drive(&plan, &options, cancel, sink);
@@ -348,7 +354,8 @@ mod tests {
         // The call runs in another thread, so that the test fails if the call blocks forever.
         std::thread::spawn(move || {
             let mut events = Vec::new();
-            let end = NodeWork.run(&order, &paths, &SessionCancel::default(), &mut |event| events.push(event));
+            let end =
+                NodeWork::default().run(&order, &paths, &SessionCancel::default(), &mut |event| events.push(event));
             sender.send((end, events))
         });
         let (end, events) = receiver.recv_timeout(Duration::from_secs(30)).expect("the run ends");
@@ -376,8 +383,13 @@ mod tests {
             through: None,
             lost: vec![],
         };
-        let end =
-            NodeWork.play(&order, &dir.path().join("journal"), &SessionCancel::default(), no_controller(), &mut |_| ());
+        let end = NodeWork::default().play(
+            &order,
+            &dir.path().join("journal"),
+            &SessionCancel::default(),
+            no_controller(),
+            &mut |_| (),
+        );
         assert_eq!(outcome_of(&end, None), SessionOutcome::PlanRefused, "{end}");
         assert!(end["failure"]["message"].as_str().unwrap().contains("could not be read"), "{end}");
     }
@@ -408,7 +420,7 @@ mod tests {
                 RunOrder { fence, phase, plan, protect: vec![], secret: vec![], tags: vec![], timeout_ms: 60_000 };
             let paths = RunPaths::prepare(dir.path(), &order.fence).unwrap();
             let mut events = Vec::new();
-            let end = NodeWork.run(&order, &paths, &SessionCancel::default(), &mut |event| {
+            let end = NodeWork::default().run(&order, &paths, &SessionCancel::default(), &mut |event| {
                 events.push(String::from_utf8_lossy(&event).into_owned());
             });
             (end["failure"].is_null(), events.iter().any(|e| e.contains("\"handler\"") && e.contains("restart x")))

@@ -23,7 +23,7 @@ impl CountingSession {
         let (input, orders) = std::io::pipe().unwrap();
         let (mut replies, output) = std::io::pipe().unwrap();
         let state_dir = state_dir.to_owned();
-        std::thread::spawn(move || serve_with(input, output, &state_dir, &NodeWork, &Tuning::default()));
+        std::thread::spawn(move || serve_with(input, output, &state_dir, &NodeWork::default(), &Tuning::default()));
         replies.read_exact(&mut vec![0; frame::PREFACE.len()]).unwrap();
         frame::read(&mut replies).unwrap().expect("a hello");
         Self { orders, replies, round_trips: 0, bytes: 0 }

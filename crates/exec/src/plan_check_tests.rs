@@ -49,7 +49,8 @@ fn a_missing_python_is_found_by_the_session_that_holds_the_node() {
     let (input, mut orders) = std::io::pipe().unwrap();
     let (mut replies, output) = std::io::pipe().unwrap();
     let state_dir = dir.path().to_owned();
-    let server = std::thread::spawn(move || serve_with(input, output, &state_dir, &NodeWork, &Tuning::default()));
+    let server =
+        std::thread::spawn(move || serve_with(input, output, &state_dir, &NodeWork::default(), &Tuning::default()));
     replies.read_exact(&mut vec![0; frame::PREFACE.len()]).unwrap();
     frame::read(&mut replies).unwrap().expect("a hello");
     let mut ask = |order: &ExecutorOrder| ask(&mut orders, &mut replies, order);

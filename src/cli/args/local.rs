@@ -189,6 +189,9 @@ pub struct ExecArgs {
     /// Directory of the executor for its fence, backups and logs
     #[arg(long, hide = true, value_name = "DIR", default_value = remoor_exec::STATE_DIR)]
     pub state_dir: PathBuf,
+    /// Resolve relative paths in tasks in the working directory
+    #[arg(long, hide = true)]
+    pub relative_paths: bool,
 }
 
 #[derive(Debug, Args)]

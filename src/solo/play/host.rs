@@ -18,6 +18,7 @@ use remoor_playbook::Plan;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -42,6 +43,8 @@ pub(super) struct PlayContext {
     pub limits: Arc<TaskLimits>,
     pub values: Arc<HostVariablesOfRun>,
     pub lookups: Arc<PlayLookups>,
+    /// The directory of the playbook, in which the tasks on the controller run.
+    pub playbook_dir: Arc<Path>,
     pub diff: bool,
     pub ending: watch::Receiver<PlayStop>,
     pub tell: mpsc::Sender<PlayRunEvent>,
@@ -208,8 +211,9 @@ pub(super) async fn open(road: &HostConnection, sudo: bool, shared: &PlayContext
             let prefix = ["sudo", "-n", "--"].iter().filter(|_| sudo).map(OsString::from);
             let mut program: Vec<OsString> = prefix.collect();
             program.extend([own.into(), "exec".into(), "-".into()]);
-            program.extend(["--state-dir".into(), state_dir.into()]);
-            start_local(&program).await
+            let state_dir = std::path::absolute(&state_dir).unwrap_or(state_dir);
+            program.extend(["--state-dir".into(), state_dir.into(), "--relative-paths".into()]);
+            start_local(&program, &shared.playbook_dir).await
         }
         (HostConnection::Ssh(target), Ok(Some(remote))) => {
             if let Some(changes) = &shared.changes {
@@ -490,7 +494,7 @@ mod tests {
         let script = "cat \"$1\"; while [ -e \"$1\" ]; do sleep 0.1; done";
         let mut program: Vec<OsString> = ["sh", "-c", script, "sh"].into_iter().map(OsString::from).collect();
         program.push(file.path().into());
-        (start_local(&program).await.unwrap(), file)
+        (start_local(&program, Path::new("/")).await.unwrap(), file)
     }
 
     fn reader_of(play: &TestPlay) -> EventReader {

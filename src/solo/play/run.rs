@@ -128,6 +128,7 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
     let (once, limits, values) = (Arc::default(), Arc::default(), Arc::default());
     let lookups = PlayLookups::new(prepared.root.clone(), Arc::clone(&request.vault), request.modules);
     let (lookups, changes) = (Arc::new(lookups), prepared.changes.clone());
+    let playbook_dir = prepared.playbook.parent().unwrap_or(&prepared.root).into();
     let shared = PlayContext {
         remote,
         order,
@@ -137,6 +138,7 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
         limits,
         values,
         lookups,
+        playbook_dir,
         diff,
         ending,
         tell,

@@ -9,6 +9,7 @@ use super::throttle::HostPermit;
 use super::{PlayRequest, PreparedPlay, prepare};
 use remoor_exec::wire::PlayOrder;
 use remoor_playbook::Plan;
+use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
@@ -51,6 +52,7 @@ impl TestPlay {
             limits: Arc::default(),
             values: Arc::default(),
             lookups: Arc::new(PlayLookups::new(dir.path().to_owned(), Arc::default(), Default::default())),
+            playbook_dir: Path::new("/").into(),
             // No host can be reached over SSH, so each allowed request has a failed task as answer.
             remote: Ok(None),
             order: Arc::new(order),

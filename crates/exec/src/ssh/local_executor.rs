@@ -6,19 +6,22 @@ use super::error::SshError;
 use super::remote::{HELLO_MAX, check_protocol, sudo_refusal};
 use super::session::{ExecutorLocation, Session, StderrTail};
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Stdio;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// Starts `program` (program and arguments) and waits for its greeting. The child leads its own
-/// process group, so that Ctrl-C reaches only the caller. SUDO_UID is removed from its environment.
-pub async fn start_local(program: &[impl AsRef<OsStr>]) -> Result<Session, SshError> {
+/// Starts `program` (program and arguments) in `working_dir` and waits for its greeting. The child
+/// leads its own process group, so that Ctrl-C reaches only the caller. SUDO_UID is removed from
+/// its environment.
+pub async fn start_local(program: &[impl AsRef<OsStr>], working_dir: &Path) -> Result<Session, SshError> {
     let Some((name, arguments)) = program.split_first() else {
         return Err(SshError::Local("no executor to start".to_owned()));
     };
     let mut command = Command::new(name);
     command
         .args(arguments)
+        .current_dir(working_dir)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -94,7 +94,7 @@ use run_context::is_vital;
 use rustix::fs::{FileType, Stat};
 use serde_json::{Map, Value, json};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The umask of commands and helper programs, as in a login shell. Services must be able to read
@@ -218,12 +218,22 @@ impl<'a> ModuleCall<'a, '_> {
     /// A path option: absolute after expansion, without `..`.
     pub fn path(&self, names: &[&str]) -> Result<PathBuf, String> {
         let text = self.required_text(names)?;
-        let path = PathBuf::from(self.expand(&text));
-        if !path.is_absolute() || path.components().any(|c| c == std::path::Component::ParentDir) {
+        let path = self.from_working_dir(PathBuf::from(self.expand(&text)));
+        if !path.is_absolute() || path.components().any(|c| c == Component::ParentDir) {
             return Err(format!("`{text}` is not an absolute path without `..`"));
         }
         // Collecting the components drops trailing and doubled slashes.
         Ok(path.components().collect())
+    }
+
+    /// Makes a relative path absolute if the run has a working directory. Leading `..` lead to its
+    /// parents.
+    pub fn from_working_dir(&self, path: PathBuf) -> PathBuf {
+        let Some(dir) = self.ground.options.working_dir.as_deref().filter(|_| path.is_relative()) else { return path };
+        let parts: Vec<_> = path.components().filter(|part| *part != Component::CurDir).collect();
+        let ups = parts.iter().take_while(|part| **part == Component::ParentDir).count();
+        let above = dir.ancestors().nth(ups).unwrap_or(Path::new("/"));
+        above.join(parts[ups..].iter().collect::<PathBuf>())
     }
 
     /// A path option. None: the task does not set it.

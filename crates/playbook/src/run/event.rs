@@ -118,6 +118,9 @@ pub struct PlaybookRunOptions {
     pub controller: Option<crate::ControllerLink>,
     /// Starts the tasks that the run does not wait for (`poll: 0`). None: such a task fails.
     pub background: Option<crate::BackgroundStarter>,
+    /// The directory in which relative paths are resolved. None: a relative path is an error,
+    /// because the run does not know the working directory of Ansible on this machine.
+    pub working_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
