@@ -204,6 +204,10 @@ impl<'a> Run<'a, '_> {
         };
         judged.result[repeat.var.as_str()] = item.clone();
         judged.result["ansible_loop_var"] = json!(repeat.var);
+        if let Some(name) = &repeat.index_var {
+            judged.result[name.as_str()] = json!(index);
+            judged.result["ansible_index_var"] = json!(name);
+        }
         for (name, value) in &judged.facts {
             self.learn(task, judged.facts_of.as_deref(), name, value);
         }
