@@ -398,7 +398,7 @@ fn list(who: &str, v: &Value) -> Result<Vec<Value>, Error> {
 /// Returns the value. An invalid value holds an error, which is returned instead.
 fn valid(v: Value) -> FilterResult {
     match v.kind() {
-        minijinja::value::ValueKind::Invalid => Err(v.try_iter().err().unwrap_or_else(|| failure("no value"))),
+        minijinja::value::ValueKind::Invalid => Err(python::held_error(&v)),
         _ => Ok(v),
     }
 }

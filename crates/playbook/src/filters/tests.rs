@@ -72,6 +72,16 @@ fn expressions_give_ansibles_results() {
 }
 
 #[test]
+fn the_error_of_an_undefined_item_names_the_variable() {
+    let Json::Object(vars) = serde_json::json!({"parts": ["a", "{{ nowhere }}"]}) else { panic!("a map") };
+    let scope = ExprScope::new(vec![Arc::new(VarMap::from_trusted(&vars))], Default::default());
+    for text in ["{{ parts | join }}", "{{ parts | map('upper') | join }}", "{{ [parts] }}", "{{ {'a': parts} }}"] {
+        let error = expr::explain(&expr::render_json(&scope, &text.into()).unwrap_err());
+        assert!(error.contains("`nowhere` is undefined"), "{text}: {error}");
+    }
+}
+
+#[test]
 fn an_endless_template_is_stopped() {
     let endless = "{% for i in range(9999) %}{% for j in range(9999) %}{{ j }}{% endfor %}{% endfor %}";
     let error = expr::render(&scope(), "t", endless, &Default::default()).unwrap_err();

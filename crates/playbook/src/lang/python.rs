@@ -70,7 +70,7 @@ fn repr_into(value: &Value, out: &mut String, depth: usize) -> Result<(), Error>
             out.push('}');
         }
         ValueKind::Invalid => {
-            return Err(value.try_iter().err().unwrap_or_else(|| ErrorKind::BadSerialization.into()));
+            return Err(held_error(value));
         }
         _ => {
             let _ = write!(out, "{value}");

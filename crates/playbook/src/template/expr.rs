@@ -446,7 +446,7 @@ fn json_at(value: &Value, depth: usize) -> Result<serde_json::Value, Error> {
     Ok(match value.kind() {
         ValueKind::Undefined => return Err(Error::new(ErrorKind::UndefinedError, "a value is undefined")),
         ValueKind::Invalid => {
-            return Err(value.try_iter().err().unwrap_or_else(|| ErrorKind::BadSerialization.into()));
+            return Err(python::held_error(value));
         }
         ValueKind::None => Json::Null,
         ValueKind::Bool => Json::Bool(value.is_true()),
