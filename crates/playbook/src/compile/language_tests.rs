@@ -268,6 +268,19 @@ fn include_vars_finds_the_first_file_outside_of_vars() {
 }
 
 #[test]
+fn a_computed_include_of_tasks_selects_no_handlers() {
+    let list = [
+        ("site.yml", "- hosts: all\n  roles: [r]\n"),
+        ("roles/r/tasks/main.yml", "- include_tasks: '{{ item }}'\n  with_first_found: ['{{ a }}/{{ b }}.yml']\n"),
+        ("roles/r/tasks/setup/debian.yml", "- {name: setup, debug: }\n"),
+        ("roles/r/handlers/main.yml", "- {name: h, debug: , listen: topic}\n"),
+    ];
+    let compiled = compile_files(&list, &[]);
+    assert!(compiled.warnings.iter().all(|fault| !fault.message.contains("handlers")), "{:?}", compiled.warnings);
+    assert_eq!(names(&compiled.plan), ["include_tasks {{ item }}", "setup", "h"]);
+}
+
+#[test]
 fn an_unsupported_option_that_is_omitted_does_no_harm() {
     let task =
         |value: &str| format!("- hosts: all\n  tasks: [{{copy: {{content: x, dest: /x, attributes: {value}}}}}]\n");
