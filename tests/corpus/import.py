@@ -14,10 +14,10 @@ something on a Debian 12 host. For each entry:
 A file or symlink counts if the run created, removed or changed it: its content, target, mode or
 owner. Directories are counted separately. A changed file belongs to a service if `files` or `state`
 of the service match it; if it is the symlink of a unit in `units` or in the checks; or if it is a
-file of accounts, and the checks name each account and membership that changed. These are not counted: /dev,
-/proc, /run, /sys, /tmp, logs, caches, the records of dpkg and systemd, the backups of account files,
-the files of packages that the run removes, PID files, locks and sockets, the copies that `backup:
-true` leaves, and what remoor itself leaves.
+file of accounts, and the checks name each account and membership that changed. These are not
+counted: /dev, /proc, /run, /sys, /tmp, logs, caches, the records of dpkg and systemd, the backups
+of account files, the files of packages that the run removes, PID files, locks and sockets, the
+copies that `backup: true` leaves, and what remoor itself leaves.
 
 The hosts come from outside: `--fresh` is a shell command that makes a fresh host, `--remove` one
 that removes it, and `--within` begins each command that must run on the network of the host.
@@ -62,8 +62,8 @@ IGNORED = (
     r"|^/var/\.updated$|/__pycache__(/|$)|\.(dpkg-(old|dist|new|bak)|pid|lock)$"
     r"|\.\d+\.\d{4}-\d\d-\d\d@\d\d:\d\d:\d\d~$"
 )
-# Prints the files of a host as JSON: path -> type, mode, owner, content; and of the files of accounts
-# the lines. The files of packages are needed if the run removes a package.
+# Prints the files of a host as JSON: path -> type, mode, owner, content; and the lines of the files
+# of accounts. The files of packages are needed if the run removes a package.
 LIST_FILES = r'''
 import glob, hashlib, json, os, re, stat, sys
 IGNORED = re.compile(sys.argv[2])
@@ -202,7 +202,8 @@ class Fleet:
         unit = link.group(1) if link else f"{legacy.group(1)}.service" if legacy else None
         if unit in self.units:
             return True
-        below = [glob.rstrip("/") + "/*" for glob in self.state] + [glob + "*" for glob in self.files if glob[-1] == "/"]
+        below = [glob.rstrip("/") + "/*" for glob in self.state]
+        below += [glob + "*" for glob in self.files if glob.endswith("/")]
         return any(fnmatch.fnmatchcase(path, glob) for glob in [*self.files, *self.state, *below])
 
     def find_faults(self):
