@@ -41,6 +41,7 @@ install_container_tools() {
     # The hosts have their own sshd. Only the tests of the manager's SSH client need an sshd on this
     # machine.
     [ "$1" != test ] || need sshd openssh-server
+    [ "$1" != test ] || need rsync rsync
     # libFuzzer is written in C++.
     [ "$1" != test ] || need c++ g++
     # packaging/repository.sh signs a repository of packages.

@@ -30,6 +30,7 @@ mod play_lookups;
 mod play_plugins;
 mod play_reboot;
 mod play_ssh;
+mod play_synchronize;
 mod play_users;
 mod play_web;
 mod playbooks;

@@ -34,8 +34,8 @@ pub use delegate::{
     BackgroundJob, BackgroundStarter, ControllerFile, ControllerLink, ControllerRequest, ControllerView,
     DelegatedRequest, DelegatedTask, DelegationError, FetchAnswer, FetchRequest, FetchTarget, FileAnswer, HostValues,
     IncomingFile, LookupRequest, OnceAnswer, OtherValues, PlannedChange, PlannedLookup, RebootRequest, RequestLimits,
-    RequestedTask, SENT_MAX, SharedValues, TaskOccurrence, ValueOrigin, plan_delegated, plan_fetch,
-    plan_inventory_change, plan_lookup, read_request, run_job,
+    RequestedTask, RsyncRoute, RsyncTransfer, SENT_MAX, SharedValues, TaskOccurrence, ValueOrigin, plan_delegated,
+    plan_fetch, plan_inventory_change, plan_lookup, read_request, run_job,
 };
 pub use facts::gather;
 pub use filters::{

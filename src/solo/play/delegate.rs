@@ -9,6 +9,7 @@ use super::connection::HostConnection;
 use super::events::PlayRunEvent;
 use super::host::{self, EVENTS, FOREVER, PlayContext};
 use super::reboot::PendingReboot;
+use super::rsync::{RsyncEnds, connect};
 use super::run::{PlayStop, Through};
 use super::sent_files::{self, OutgoingFile, TOTAL_MAX};
 use super::throttle::HostPermit;
@@ -67,6 +68,8 @@ pub(super) struct ControllerService<'h> {
     answers: Arc<KnownAnswers>,
     /// Set while the host is being restarted.
     reboot: Option<PendingReboot>,
+    /// The control socket of the login of this session, if it has one.
+    login: Option<PathBuf>,
 }
 
 /// What a host has requested in all its sessions of a run. The limits apply to these numbers.
@@ -115,7 +118,13 @@ impl<'h> ControllerService<'h> {
             readable: None,
             answers: Arc::default(),
             reboot: None,
+            login: None,
         }
+    }
+
+    /// Sets the control socket of the login of the session that the service answers.
+    pub fn set_login(&mut self, socket: Option<&Path>) {
+        self.login = socket.map(Path::to_owned);
     }
 
     /// Answers the requests in their order. Returns the reason when a request is not allowed; the
@@ -385,7 +394,16 @@ impl<'h> ControllerService<'h> {
         })
     }
 
-    async fn run(&mut self, task: DelegatedTask) -> Result<Vec<u8>, String> {
+    async fn run(&mut self, mut task: DelegatedTask) -> Result<Vec<u8>, String> {
+        if let Some(transfer) = task.rsync.take() {
+            let ends =
+                RsyncEnds { host: self.host, login: self.login.as_deref(), connections: &self.shared.connections };
+            let route = ends.find_route(&task.host)?;
+            let (root, playbook) = (self.shared.lookups.root.clone(), self.plan.playbook.clone());
+            let connected =
+                tokio::task::spawn_blocking(move || connect(transfer, &route, &mut task, (&root, &playbook)).map(|()| task));
+            task = connected.await.map_err(|e| e.to_string())??;
+        }
         let root = task.plan.needs_root();
         let first = |faults: Vec<Fault>| faults.first().map(|fault| fault.message.clone()).unwrap_or_default();
         let (road, _warnings) = self.shared.connections.connection_to(&task.host, root).map_err(first)?;

@@ -180,6 +180,7 @@ impl HostRun<'_, '_> {
     /// Runs a plan in a new session, and closes the session.
     pub async fn in_session(&mut self, mut session: Session, plan: Vec<u8>) -> Result<Reply, SshError> {
         let Through { play, lost, .. } = self.through.borrow_and_update().clone();
+        self.delegated.set_login(session.control_socket());
         let order = (*self.heard.shared.order).clone();
         let order = ExecutorOrder::Play(PlayOrder { plan, through: Some(play), lost, ..order });
         let reply = run_order(&mut session, order, self.heard, self.ending, self.through, self.delegated).await;

@@ -157,6 +157,12 @@ impl Search<'_> {
         paths.find(|path| path.is_file() && !name.is_empty() && self.may_read(path))
     }
 
+    /// Like `find`, also for a directory.
+    pub fn find_any(&self, sub: &str, name: &str) -> Option<PathBuf> {
+        let mut paths = self.candidates(sub, name).into_iter();
+        paths.find(|path| path.exists() && !name.is_empty() && self.may_read(path))
+    }
+
     /// Whether a lookup may read an existing file. A file that a host selects is below the root,
     /// also after links, and has no variables of other hosts.
     fn may_read(&self, path: &Path) -> bool {

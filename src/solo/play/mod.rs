@@ -21,6 +21,7 @@ mod lookups;
 mod prepare;
 mod reboot;
 mod recap;
+mod rsync;
 mod run;
 mod run_once;
 mod sent_files;

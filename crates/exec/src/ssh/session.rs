@@ -3,6 +3,7 @@
 use super::channel::{Canceller, Channel, EventSink};
 use super::error::{SshError, clip};
 use crate::wire::{ExecutorOrder, Hello, Reply};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -82,6 +83,15 @@ impl Session {
     /// The greeting of the executor.
     pub fn hello(&self) -> &Hello {
         &self.hello
+    }
+
+    /// The control socket of the login, over which other programs can reach the host while the
+    /// session is open. None: the executor runs on this machine.
+    pub fn control_socket(&self) -> Option<&Path> {
+        match &self.place {
+            ExecutorLocation::Remote { login, .. } => Some(login.control_socket()),
+            ExecutorLocation::Local(_) => None,
+        }
     }
 
     /// A handle to stop a run from another task while `order` waits for its end.

@@ -128,6 +128,18 @@ impl Compiler<'_> {
         rest.unwrap_or(name)
     }
 
+    /// The absolute path of a file or directory that a relative name without markup means. None: it
+    /// is not in the fleet directory.
+    pub(super) fn existing_path(&self, own: &Context, name: &str) -> Option<String> {
+        if name.starts_with(['/', '~']) || name.contains(':') || var_map::has_markup(name) {
+            return None;
+        }
+        let exists = |path: &String| self.files.get(path).is_some() || self.files.paths_below(path).next().is_some();
+        let found = self.search(own, "files").iter().filter_map(|dir| join(dir, name)).find(exists)?;
+        let slash = if name.ends_with('/') { "/" } else { "" };
+        Some(format!("{}{slash}", self.playbook_path(&found)))
+    }
+
     /// Converts a name that begins with `{{ playbook_dir }}/` or `{{ role_path }}/` to a path in
     /// the fleet directory.
     pub(super) fn fleet_path(&self, own: &Context, name: &str) -> Option<String> {

@@ -32,6 +32,8 @@ pub(super) struct Context {
     /// The value of `remote_user`, if it is not the login user of the host. A task without `become`
     /// then runs as this user.
     pub login_user: Option<String>,
+    /// Whether the tasks are delegated to the host of the plan itself.
+    pub delegated_here: bool,
     /// Directories of the roles that depend on the current role.
     pub needing: Vec<String>,
     /// Task files that are being read, outermost first.

@@ -282,6 +282,7 @@ impl Compiler<'_> {
         context.keywords.refused_delegation = None;
         if to.data == SpannedData::Null {
             context.keywords.delegate_to = None;
+            context.delegated_here = false;
             return;
         }
         let at = (to.line, to.column);
@@ -292,6 +293,7 @@ impl Compiler<'_> {
             .as_ref()
             .is_ok_and(|name| own.contains(&Some(name.as_str())) || LOCAL.contains(&name.as_str()) && self.is_local());
         context.keywords.delegate_to = (!here).then(|| text.clone());
+        context.delegated_here = here;
         if here {
             return;
         }

@@ -63,6 +63,7 @@ pub const MODULES: &[ModuleSpec] = &[
     spec!("package_facts", ["manager"]),
     spec!("find", ["paths" "name" "path" "patterns" "pattern" "excludes" "exclude" "use_regex" "file_type" "recurse" "depth" "hidden" "follow" "age" "age_stamp" "size" "mode" "exact_mode" "contains" "read_whole_file" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "limit"], need [["paths" "name" "path"]]),
     spec!("fetch", ["src" "dest" "flat" "fail_on_missing" "validate_checksum"], need [["src"] ["dest"]]),
+    spec!("synchronize", ["src" "dest" "mode" "archive" "recursive" "links" "perms" "times" "owner" "group" "delete" "checksum" "compress" "copy_links" "dirs" "existing_only" "partial" "delay_updates" "link_dest" "rsync_opts" "rsync_path" "rsync_timeout" "dest_port" "private_key" "set_remote_user" "use_ssh_args" "ssh_connection_multiplexing" "verify_host"], need [["src"] ["dest"]]),
     spec!("slurp", ["src" "path"], need [["src" "path"]]),
     spec!("getent", ["database" "key" "service" "fail_key" "split"], need [["database"]]),
     spec!("ping", ["data"]),
@@ -109,14 +110,13 @@ pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include
 
 /// Collections, each with its modules that were once part of Ansible itself.
 const COLLECTIONS: &[(&str, &str)] = &[
-    ("ansible.posix", "authorized_key mount sysctl"),
+    ("ansible.posix", "authorized_key mount synchronize sysctl"),
     ("community.general", "alternatives ini_file locale_gen modprobe pam_limits timezone ufw"),
 ];
 
 /// Ansible modules that remoor refuses, because their action plugin runs on the controller or
 /// because Ansible has removed them.
-pub const UNSUPPORTED_MODULES: &str = "synchronize \
-    docker kube";
+pub const UNSUPPORTED_MODULES: &str = "docker kube";
 
 /// Ansible modules that are not native and run as Python. The list distinguishes them from typing
 /// errors where no ansible-core is installed; other modules run in the same way.
@@ -233,6 +233,7 @@ pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
         ("uri", "body_format") => &["raw", "json", "form-urlencoded"],
         ("uri", "follow_redirects") => &["all", "yes", "none", "no", "safe", "urllib2"],
         ("mount", "state") => &["mounted", "present", "unmounted", "absent", "absent_from_fstab", "remounted"],
+        ("synchronize", "mode") => &["push", "pull"],
         ("timezone", "hwclock" | "rtc") => &["local", "UTC"],
         ("alternatives", "state") => &["present", "selected", "absent", "auto"],
         ("dpkg_selections", "selection") => &["install", "hold", "deinstall", "purge"],

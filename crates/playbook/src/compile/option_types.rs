@@ -27,14 +27,23 @@ const BOOLEANS: &str = "accept_hostkey accept_newhostkey aggregate allow-downgra
     sysctl_set system trim_blocks trusted unseen update update-cache update_cache update_only use_max use_min \
     use_proxy use_regex validate_certs validate_checksum virtualenv_site_packages";
 /// Options that are booleans in one module and something else in another.
-const BOOLEANS_OF: &[(&str, &str)] = &[("cron", "env"), ("unarchive", "copy"), ("user", "generate_ssh_key")];
-const NUMBERS: &str = "cache_valid_time connect_timeout date_max_future delay depth dump gid gid_max gid_min insert \
-    io_buffer_size limit lock_timeout minutes passno port post_reboot_delay pre_reboot_delay priority reboot_timeout seconds sleep ssh_key_bits timeout uid \
+const BOOLEANS_OF: &[(&str, &str)] = &[
+    ("cron", "env"),
+    ("unarchive", "copy"),
+    ("user", "generate_ssh_key"),
+    (
+        "synchronize",
+        "archive checksum compress copy_links delay_updates dirs existing_only group links owner partial perms \
+         set_remote_user ssh_connection_multiplexing times use_ssh_args verify_host",
+    ),
+];
+const NUMBERS: &str = "cache_valid_time connect_timeout date_max_future delay depth dest_port dump gid gid_max gid_min insert \
+    io_buffer_size limit lock_timeout minutes passno port post_reboot_delay pre_reboot_delay priority reboot_timeout rsync_timeout seconds sleep ssh_key_bits timeout uid \
     uid_max uid_min update_cache_retries update_cache_retry_max_delay verbosity";
 const LISTS: &str = "active_connection_states architectures argv components ctstate deb destination_ports disable_plugin \
     disablerepo enable_plugin enablerepo exclude exclude_hosts excludes extensions extra_opts filter \
-    gather_subset groupname groups ignore_files include languages manager match package paths parents pattern patterns pkg \
-    search_paths slaves status_code subcommands suites targets that types unredirected_headers uris values";
+    gather_subset groupname groups ignore_files include languages link_dest manager match package paths parents pattern patterns pkg \
+    rsync_opts search_paths slaves status_code subcommands suites targets that types unredirected_headers uris values";
 /// Options that are lists in these modules only.
 const LISTS_OF: &[(&str, &str)] = &[
     ("apt", "name"),

@@ -43,7 +43,7 @@ pub const REFUSED_OF_FILES: &str = "attributes attr";
 /// module: `modules::run_module` handles them for all.
 pub const COMMON_OF_FILES: &str = "selevel serole setype seuser unsafe_writes";
 /// Modules with an option `mode` that is not one of the attributes of a file.
-const NO_FILE: &str = "apt_repository deb822_repository find";
+const NO_FILE: &str = "apt_repository deb822_repository find synchronize";
 /// Values of options that Ansible has and remoor does not support: module, option, beginning of the
 /// value.
 const REFUSED_VALUES: &[(&str, &str, &str)] = &[("apt_repository", "repo", "ppa:"), ("mount", "state", "ephemeral")];

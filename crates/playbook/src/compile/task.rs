@@ -4,9 +4,10 @@
 use super::{Compiler, Context, HINT_ANSIBLE, include, module_specs, python_module, repeat};
 use crate::lang::hosts::LOCAL;
 use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
+use crate::modules::{CONNECTS, PLAYBOOK_DIR, SYNCHRONIZE};
 use crate::plan::ModuleRefusal;
 use crate::plan::elevation;
-use crate::plan::{Block, HostRules, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskModes};
+use crate::plan::{Block, Delegation, HostRules, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskModes};
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::Value;
@@ -18,7 +19,7 @@ const TASKS_MAX: u32 = 20_000;
 const FILES: [&str; 4] = ["copy", "include_tasks", "include_vars", "template"];
 
 /// Modules whose actions in Ansible do not support `async`.
-const FOREGROUND: [&str; 22] = [
+const FOREGROUND: [&str; 23] = [
     "add_host",
     "assemble",
     "assert",
@@ -37,6 +38,7 @@ const FOREGROUND: [&str; 22] = [
     "script",
     "set_fact",
     "set_stats",
+    SYNCHRONIZE,
     "template",
     "unarchive",
     "validate_argument_spec",
@@ -159,6 +161,7 @@ impl Compiler<'_> {
                 self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
             }
             "reboot" => self.reboot(own, at, task),
+            SYNCHRONIZE => self.synchronize(own, at, task),
             "add_host" | "group_by" if !self.options.delegates => {
                 let message = format!("`{}` works only during `remoor play`", call.spec.name);
                 self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
@@ -196,6 +199,29 @@ impl Compiler<'_> {
             return None;
         }
         Some(())
+    }
+
+    /// Prepares `synchronize`: rsync runs on the controller, unless the task is delegated.
+    fn synchronize(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
+        if !self.options.delegates {
+            let message = "`synchronize` works only during `remoor play`, because managers give no files to rsync";
+            self.fault_hint(&own.file, at, message, HINT_ANSIBLE);
+            return;
+        }
+        task.args.insert(PLAYBOOK_DIR.to_owned(), self.playbook_path(&self.current_play.base).into());
+        // With `connection: local`, both paths are on the controller.
+        let local = own.delegated_here || own.keywords.local || self.is_local();
+        let pulls = task.args.get("mode").and_then(Value::as_str) == Some("pull");
+        for option in ["src", "dest"].into_iter().filter(|option| local || (*option == "dest") == pulls) {
+            let path = task.args.get(option).and_then(Value::as_str).and_then(|path| self.existing_path(own, path));
+            task.args.extend(path.map(|path| (option.to_owned(), path.into())));
+        }
+        if local {
+            return;
+        }
+        task.args.insert(CONNECTS.to_owned(), true.into());
+        let here = || Delegation { to: LOCAL[0].to_owned(), facts: false };
+        task.hosts.delegation.get_or_insert_with(here);
     }
 
     /// Checks `reboot`. The run continues at this task after the reboot, which a loop and another

@@ -24,6 +24,7 @@ mod request_limits;
 mod run_once;
 mod sent_file;
 mod shared_facts;
+mod synchronize;
 mod throttle;
 
 use crate::filters;
@@ -61,6 +62,7 @@ pub use shared_facts::{HostValues, OtherValues, SharedValues};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+pub use synchronize::{RsyncRoute, RsyncTransfer};
 
 /// Sends a request to the controller and waits for its answer. The error says why there is none.
 type Ask = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync;
@@ -241,6 +243,9 @@ pub struct DelegatedTask {
     pub host: String,
     /// The plan for that host.
     pub plan: Plan,
+    /// Set if the task is `synchronize` and connects to the host that has requested it. Its options
+    /// are not yet part of the plan.
+    pub rsync: Option<RsyncTransfer>,
 }
 
 /// The reason why the controller does not run a requested task.
@@ -302,7 +307,8 @@ pub fn plan_delegated(
     let failed = DelegationError::Failed;
     let runs_elsewhere = |task: &Task| task.runs_elsewhere();
     let EvaluatedTask { play, task, mut state, scope, layer, limits } =
-        evaluate(plan, request, controller, (&runs_elsewhere, "the task is not delegated"))?;
+        evaluate(plan, request.clone(), controller, (&runs_elsewhere, "the task is not delegated"))?;
+    let rsync = RsyncTransfer::evaluate(plan, request, controller, (task, &scope))?;
     let delegation = task.hosts.delegation.clone().unwrap_or_default();
     let host = delegated_host(&scope, &delegation.to).map_err(failed)?.ok_or(DelegationError::Unknown)?;
     let unknown_host = || failed(format!("`delegate_to`: `{host}` is not a host of the inventory"));
@@ -318,7 +324,7 @@ pub fn plan_delegated(
     texts.extend(item.iter().filter_map(|item| serde_json::to_string(item).ok()));
     one.secrets = plan.secrets.restricted_to(&texts);
     one.delegated = Some(DelegatedRun { state: state.to_message(), item });
-    Ok(DelegatedTask { limits, host, plan: one })
+    Ok(DelegatedTask { limits, host, plan: one, rsync })
 }
 
 /// A requested task, as the controller sees it with the values of the run.
@@ -467,7 +473,7 @@ impl<'a> Run<'a, '_> {
         };
         let request = DelegatedRequest { task: task.id, item: self.item_for_request(), state: self.state_for(task) };
         let answer = link.ask(&Request::Delegate(request)).and_then(|answer| decode(&answer));
-        Some(answer.map(|outcome| retain_facts(plan, task, outcome)))
+        Some(answer.map(|outcome| self.predict_transfer(task, scope, retain_facts(plan, task, outcome))))
     }
 
     /// The index and the value of the present item of the task's loop.

@@ -55,6 +55,7 @@ mod set_fact;
 mod set_stats;
 mod setup;
 mod stat;
+mod synchronize;
 mod task_outcome;
 mod tempfile;
 mod timezone;
@@ -77,6 +78,7 @@ pub(crate) use fact_modules::FACT_MODULES;
 pub(crate) use python_runtime::{PYTHON_VARIABLE, PythonRuntime, chooses_python, find_python, named_python};
 pub(crate) use reboot::{REBOOT, RebootStep};
 pub use run_context::RunContext;
+pub(crate) use synchronize::{CONNECTS, PLAYBOOK_DIR, RSYNC_SHELL, SYNCHRONIZE};
 pub use task_outcome::{ModuleResult, TaskOutcome};
 
 use super::compile;
@@ -561,6 +563,7 @@ fn run_named(call: &mut ModuleCall) -> ModuleResult {
         "set_fact" => set_fact::set_fact(call),
         "set_stats" => set_stats::set_stats(call),
         "stat" => stat::stat(call),
+        SYNCHRONIZE => synchronize::synchronize(call),
         #[cfg(any(test, feature = "testing"))]
         "panic" => panic!("a defect in a module"),
         "fail" => fail::fail(call),

@@ -17,7 +17,7 @@ use std::time::Duration;
 const GROUPS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The privileges of a task without templates. The error says which template cannot be evaluated.
-pub(super) fn evaluate(task: &Task, scope: &ExprScope) -> Result<TaskPrivileges, String> {
+pub(crate) fn evaluate(task: &Task, scope: &ExprScope) -> Result<TaskPrivileges, String> {
     let TaskPrivileges { elevated, elevated_if, become_user } = &task.privileges;
     let elevated = match elevated_if {
         None => *elevated,

@@ -29,6 +29,7 @@ mod refusals;
 mod run_once;
 mod set_a;
 mod set_b;
+mod synchronize;
 mod unevaluable;
 mod values;
 mod vault;
@@ -57,12 +58,7 @@ impl Ran {
 
 pub(super) fn plan(dir: &Path, files: &[(&str, &str)]) -> Plan {
     let vars = json!({"dir": dir.display().to_string(), "inventory_hostname": "w1", "group_names": []});
-    let host = HostContext {
-        name: "w1".into(),
-        group: "web".into(),
-        vars: vars.as_object().unwrap().clone(),
-        ..HostContext::default()
-    };
+    let host = delegation::make_host("w1", &vars);
     let set: BTreeMap<String, Vec<u8>> = files.iter().map(|(p, t)| ((*p).to_owned(), t.as_bytes().to_vec())).collect();
     let compiled = compile(&FileSet(set), "site.yml", &host, &CompileOptions::default());
     compiled.unwrap_or_else(|f| panic!("{}", f.iter().map(|f| format!("{f}\n")).collect::<String>())).plan
