@@ -37,11 +37,13 @@ mod task;
 pub(super) use assets::{join, subdir};
 pub use controller_files::ControllerFiles;
 pub use encrypted::{VaultAccess, downgrade_undefined, is_about_undefined};
+pub(super) use module_specs::short_name;
 pub(super) use needed_vars::{
     facts_read, names_set, names_set_by, needed_vars, needed_with_shared, reads_python_facts, words_of,
 };
 pub(super) use option_types::check_rendered;
 pub(super) use options::conflicting_options;
+pub(super) use options::is_refused_value;
 pub use prompts::{PromptAnswers, PromptHash, VarsPrompt, vars_prompts};
 pub use refusal::{merge_refusal_notes, refusal_message};
 pub use tags::SPECIAL as SPECIAL_TAGS;

@@ -2,6 +2,7 @@
 //! exclude each other.
 
 use super::module_specs::{ModuleSpec, has_word};
+use crate::vars::var_map::has_markup;
 
 /// Rejected options by module. A plain `false` is accepted, because it is the default.
 pub const REFUSED: &[(&str, &str)] = &[
@@ -136,6 +137,18 @@ pub fn is_refused(spec: &ModuleSpec, option: &str) -> bool {
 /// Whether remoor does not support this value of an option.
 pub fn is_refused_value(module: &str, option: &str, text: &str) -> bool {
     REFUSED_VALUES.iter().any(|(m, o, begin)| *m == module && *o == option && text.starts_with(begin))
+}
+
+/// Whether the option has values that remoor does not support.
+pub fn has_refused_values(module: &str, option: &str) -> bool {
+    REFUSED_VALUES.iter().any(|(m, o, _)| *m == module && *o == option)
+}
+
+/// Whether a text with markup may become a value that remoor does not support.
+pub fn may_be_refused_value(module: &str, option: &str, text: &str) -> bool {
+    let literal = text.split("{{").next().unwrap_or_default().split("{%").next().unwrap_or_default();
+    let fits = |begin: &str| begin.starts_with(literal) || literal.starts_with(begin);
+    has_markup(text) && REFUSED_VALUES.iter().any(|(m, o, begin)| *m == module && *o == option && fits(begin))
 }
 
 /// Whether the option is one of those of every module that takes the attributes of a file.

@@ -3,7 +3,7 @@
 use super::module_specs::ModuleSpec;
 use super::{Compiler, Context, HINT_ANSIBLE, assets, module_specs, options};
 use crate::lang::word_split;
-use crate::lang::yaml::{SpannedData, SpannedNode};
+use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::plan::{Blob, ModuleRefusal, ModuleRequest, PackedModule};
 use crate::vars::var_map;
 use serde_json::Value;
@@ -110,6 +110,31 @@ impl Compiler<'_> {
         all.any(|option| unsupported(&option)).then(|| self.python_module(own, named).ok())?
     }
 
+    /// Adds the Python module of a native one to the plan, if only the run knows whether an option
+    /// has a value that the native module does not support. The run then selects one of them.
+    pub(super) fn pack_for_values(
+        &mut self,
+        own: &Context,
+        named: &str,
+        spec: &ModuleSpec,
+        (given, pairs): (&[&SpannedNode], &[(SpannedKey, SpannedNode)]),
+    ) {
+        let computed = |(name, value): &(String, Value)| {
+            options::has_refused_values(spec.name, name)
+                && value.as_str().is_some_and(|text| options::may_be_refused_value(spec.name, name, text))
+        };
+        let options: Vec<(String, Value)> = given.iter().copied().flat_map(written_options).filter(computed).collect();
+        let Some((option, _)) = options.first().filter(|_| self.options.modules.is_some()) else { return };
+        let refused = |text: &str| options::is_refused_value(spec.name, option, text);
+        let scope = self.known_scope(own);
+        let names = scope.names();
+        let mut variables = names.iter().filter(|name| !matches!(&***name, "groups" | "hostvars"));
+        let of_variables = variables.any(|name| scope.get(name).is_some_and(|var| has_text(&var.json(), &refused)));
+        if of_variables || pairs.iter().any(|(_, value)| has_text(&value.json(), &refused)) {
+            let _stays_refused = self.python_module(own, named);
+        }
+    }
+
     /// Refuses the options of a packed module that name files on the controller, because only the
     /// action plugin of the module reads these files.
     pub(super) fn check_controller_options(
@@ -185,6 +210,16 @@ impl Compiler<'_> {
             }
         }
         out.into_iter().collect()
+    }
+}
+
+/// Whether a text in the value fits.
+fn has_text(value: &Value, fits: &dyn Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => fits(text),
+        Value::Array(items) => items.iter().any(|item| has_text(item, fits)),
+        Value::Object(map) => map.values().any(|item| has_text(item, fits)),
+        _ => false,
     }
 }
 

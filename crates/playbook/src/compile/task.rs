@@ -7,7 +7,9 @@ use crate::lang::yaml::{SpannedData, SpannedKey, SpannedNode};
 use crate::modules::{CONNECTS, PLAYBOOK_DIR, SYNCHRONIZE};
 use crate::plan::ModuleRefusal;
 use crate::plan::elevation;
-use crate::plan::{Block, Delegation, HostRules, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskModes};
+use crate::plan::{
+    Block, Delegation, HostRules, OutcomeRules, PlanStep, SourcePlace, Task, TaskCondition, TaskLayers, TaskModes,
+};
 use crate::vars::var_map;
 use remoor_model::did_you_mean;
 use serde_json::Value;
@@ -420,6 +422,9 @@ impl Compiler<'_> {
                         None
                     }
                 };
+                if python.is_none() {
+                    self.pack_for_values(own, &named, spec, (&given, pairs));
+                }
                 let spec = if python.is_some() { &module_specs::PYTHON } else { spec };
                 found = Some(TaskModule { key, spec, python, args, old_include: short == "include" });
                 continue;

@@ -42,7 +42,7 @@ pub(super) fn plan_of(plan: &Plan, play: &Play, tasks: &[&Task], state: &RunStat
     used.extend(state.included.iter().map(|(layer, _)| layer));
     let is_used = |index: usize| u32::try_from(index).is_ok_and(|index| used.contains(&index));
     let layer = |(index, layer): (usize, &Map<String, Value>)| if is_used(index) { layer.clone() } else { Map::new() };
-    let uses = |name: &str| tasks.iter().any(|task| task.module == name);
+    let uses = |name: &str| tasks.iter().any(|task| task.module == name || task.may_run_as(name));
     let modules: BTreeMap<_, _> =
         plan.modules.iter().filter(|(name, _)| uses(name)).map(|(k, v)| (k.clone(), v.clone())).collect();
     let hashes: BTreeSet<&String> = tasks

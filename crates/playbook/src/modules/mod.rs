@@ -485,7 +485,8 @@ fn text_of(value: &Value) -> String {
 /// Runs the module of one task as the user of the task. The rendered options are validated first,
 /// because their values may come from variables.
 pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
-    if let Some(why) = compile::check_rendered(&call.task.module, &call.args) {
+    let other = python_for_value(call);
+    if let Some(why) = compile::check_rendered(&call.task.module, &call.args).filter(|_| other.is_none()) {
         return Err(why);
     }
     if let Some(why) = selinux_labels::label_refusal(&call.args, Path::new("/sys/fs/selinux/enforce").exists()) {
@@ -498,7 +499,21 @@ pub fn run_module(call: &mut ModuleCall) -> ModuleResult {
         let own = std::mem::replace(&mut call.env, user.env.clone());
         call.env.extend(own);
     }
-    run_named(call)
+    match other {
+        None => run_named(call),
+        Some(name) => python_module::python_module(call, name),
+    }
+}
+
+/// The Python module of the plan that runs instead of a native one, because an option has a value
+/// that the native module does not support.
+fn python_for_value<'a>(call: &ModuleCall<'a, '_>) -> Option<&'a str> {
+    let (plan, task): (&'a Plan, &'a Task) = (call.plan, call.task);
+    let is_refused = |(name, value): (&String, &Value)| {
+        value.as_str().is_some_and(|text| compile::is_refused_value(&task.module, name, text))
+    };
+    let mut names = plan.modules.keys().map(String::as_str);
+    if call.args.iter().any(is_refused) { names.find(|name| task.may_run_as(name)) } else { None }
 }
 
 fn run_named(call: &mut ModuleCall) -> ModuleResult {
@@ -567,7 +582,7 @@ fn run_named(call: &mut ModuleCall) -> ModuleResult {
         #[cfg(any(test, feature = "testing"))]
         "panic" => panic!("a defect in a module"),
         "fail" => fail::fail(call),
-        name if call.plan.modules.contains_key(name) => python_module::python_module(call),
+        name if call.plan.modules.contains_key(name) => python_module::python_module(call, name),
         other => Err(format!("the module `{other}` is not supported by this version of remoor")),
     }
 }

@@ -21,9 +21,8 @@ const WARNINGS_MAX: usize = 20;
 /// File systems for which modules change files in place, as in Ansible's default configuration.
 const SPECIAL_FILE_SYSTEMS: [&str; 6] = ["fuse", "nfs", "vboxsf", "ramfs", "9p", "vfat"];
 
-/// Runs a Python module of the plan.
-pub fn python_module(call: &mut ModuleCall) -> ModuleResult {
-    let name = call.task.module.as_str();
+/// Runs the Python module `name` of the plan.
+pub fn python_module(call: &mut ModuleCall, name: &str) -> ModuleResult {
     let module = call.plan.modules.get(name).ok_or_else(|| format!("the plan does not contain the module {name}"))?;
     let user = acting_user();
     let interpreter = call
@@ -37,7 +36,7 @@ pub fn python_module(call: &mut ModuleCall) -> ModuleResult {
         None => call.ground.python.private_dir(notes)?.to_owned(),
         Some(_) => std::env::temp_dir(),
     };
-    let params = params(call, module, &scratch);
+    let params = params(call, (name, module), &scratch);
     // Another user cannot write to the private directory, so nothing is unpacked there.
     let shared = if user.is_none() { scratch.join("modules").display().to_string() } else { String::new() };
     let words = [&shared, &module.entry, &module.profile, &module.min_python, &module.core].map(String::as_str);
@@ -67,9 +66,9 @@ pub fn python_module(call: &mut ModuleCall) -> ModuleResult {
 }
 
 /// The arguments as the module reads them, with the internal ones that its ansible-core knows.
-fn params(call: &ModuleCall, module: &PythonModule, scratch: &Path) -> Value {
+fn params(call: &ModuleCall, (name, module): (&str, &PythonModule), scratch: &Path) -> Value {
     let mut args = call.args.clone();
-    let name = call.task.module.split('@').next().unwrap_or_default();
+    let name = name.split('@').next().unwrap_or_default();
     for internal in &module.internals {
         let value = match internal.as_str() {
             "check_mode" => json!(call.ground.node.is_check_mode()),

@@ -2,6 +2,7 @@
 //! source from which the compiler gets them.
 
 use super::{PLAN_VERSION, Plan, SourcePlace, Task};
+use crate::compile;
 use crate::filters::{PluginKind, PluginSet};
 use crate::modules::{self, FACT_MODULES};
 use crate::template::lint;
@@ -124,6 +125,14 @@ pub trait ModuleSource: std::fmt::Debug {
     }
 }
 
+impl Task {
+    /// Whether the Python module `name` can run instead of the native module of this task.
+    pub(crate) fn may_run_as(&self, name: &str) -> bool {
+        let name = name.split('@').next().unwrap_or_default();
+        name != self.module && compile::short_name(name) == self.module
+    }
+}
+
 impl Plan {
     /// Whether the plan sets facts whose names are only known during a run: those of a Python
     /// module, and those that `set_fact` sets by computed names.
@@ -208,9 +217,11 @@ impl Plan {
     /// Must be called before the version of the plan is set.
     pub(crate) fn drop_unused_modules(&mut self) {
         let mut used = BTreeSet::new();
-        if !self.modules.is_empty() {
+        let names: Vec<String> = self.modules.keys().cloned().collect();
+        if !names.is_empty() {
             self.each_task(&mut |task| {
-                used.insert(task.module.clone());
+                let is_used = |name: &&String| task.module == **name || task.may_run_as(name);
+                used.extend(names.iter().filter(is_used).cloned());
             });
         }
         let unused: Vec<PythonModule> =

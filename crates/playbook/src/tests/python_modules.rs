@@ -62,6 +62,7 @@ impl ModuleSource for Probe {
         let mut name = "acme.tools.probe".to_owned();
         match request.name.as_str() {
             "kubernetes.core.k8s" | "ansible.posix.patch" => name.clone_from(&request.name),
+            "apt_repository" => name = format!("ansible.builtin.{}", request.name),
             "probe" | "acme.tools.probe" | "lineinfile" | "ansible.posix.mount" => {}
             "acme.none.x" => return Err(ModuleRefusal::NoCollection("acme.none".into())),
             "acme.tools.action" => return Err(ModuleRefusal::ActionPlugin(request.name.clone())),
@@ -279,4 +280,26 @@ fn options_that_name_files_of_the_controller_are_refused() {
         let text = format!("    - kubernetes.core.k8s: {{src: {src}}}\n      vars: {{role_path: /r}}\n");
         assert_eq!(compile_tasks(&probe, local.clone(), &text).is_err(), refused, "{src}");
     }
+}
+
+#[test]
+fn a_value_of_a_variable_selects_the_python_module() {
+    let dir = TempDir::new().unwrap();
+    let Some(source) = Probe::new(dir.path(), "3.5") else { return };
+    let text =
+        "    - {apt_repository: {repo: '{{ repos[found] }}'}, register: r, vars: {found: \"{{ 'ppa' | trim }}\"}}
+    - {assert: {that: r.args.repo == 'ppa:a/b' and r.args._ansible_module_name == 'ansible.builtin.apt_repository'}}
+    - {apt_repository: {repo: '{{ item }}'}, loop: ['ppa:c/d', broken], register: both, ignore_errors: true}
+    - {assert: {that: \"both.results[0].args.repo == 'ppa:c/d' and 'Invalid repository' in both.results[1].msg\"}}
+";
+    let vars = json!({"repos": {"ppa": "ppa:a/b", "deb": "deb http://x y z"}});
+    let plan = compile_tasks(&source, vars, text).unwrap();
+    assert_eq!(plan.modules.keys().collect::<Vec<_>>(), ["ansible.builtin.apt_repository"]);
+    go(&plan, &options(dir.path())).assert_success();
+    let plain = json!({"repos": {"deb": "deb http://x y z"}});
+    let text = "    - {apt_repository: {repo: '{{ repos.deb }}'}}\n";
+    assert!(compile_tasks(&source, plain, text).unwrap().modules.is_empty(), "no value needs it");
+    let ppa = json!({"name": "ppa:a/b"});
+    let text = "    - {apt_repository: {repo: 'deb {{ name }} x'}}\n";
+    assert!(compile_tasks(&source, ppa, text).unwrap().modules.is_empty(), "the text begins in another way");
 }
