@@ -459,6 +459,21 @@ const SHARED: &str = "\
     - {shell: 'echo {{ given }} >> {{ dir }}/log'}
 ";
 
+/// As in Ansible, a host reads what the others have set earlier in the same play. h1 is slow, and
+/// h3 begins only because h2 waits for it.
+const SAME_PLAY: &str = "\
+- hosts: all
+  vars: {token: '{{ hostvars[groups.all[0]].join.stdout }}'}
+  tasks:
+    - {shell: 'sleep 0.5; echo token', register: join, when: n == 1}
+    - block:
+        - {set_fact: {late: 'of {{ inventory_hostname }}'}}
+      when: n == 3
+    - shell: \"echo {{ token }} {{ hostvars.h3.late }} {{ hostvars.h1.late | default('unset') }} {{ groups.all | map('extract', hostvars, ['ansible_facts', 'kernel']) | unique | length }} >> {{ dir }}/log\"
+      when: n == 2
+    - {set_fact: {late: changed}}
+";
+
 /// Each host sees only itself in the task, although all hosts run at the same time.
 const THROTTLED: &str = "\
 - hosts: all
@@ -473,7 +488,13 @@ const THROTTLED: &str = "\
 fn hosts_read_what_others_have_set_and_wait_for_the_limit_of_a_task() {
     let ground = Ground::with_three_hosts();
     let shared = "h1!h2!h3! from h1 out h1!h2!h3! from h1 out from h1 {{ mine }} True changed ";
-    for (playbook, args, expected) in [(SHARED, ["-f", "1"], shared), (THROTTLED, ["-e", "most=1"], "1 2 1 2 1 2 ")] {
+    let same = "token of h3 unset 1 ";
+    for (playbook, args, expected) in [
+        (SHARED, ["-f", "1"], shared),
+        (SAME_PLAY, ["-f", "1"], same),
+        (SAME_PLAY, ["-f", "3"], same),
+        (THROTTLED, ["-e", "most=1"], "1 2 1 2 1 2 "),
+    ] {
         let (code, log, text) = ground.play_and_read_log(playbook, &args);
         assert_eq!((code, log.as_str()), (Some(0), expected), "{text}");
     }

@@ -198,13 +198,15 @@ impl<'h> ControllerService<'h> {
                 Ok(serde_json::to_vec(&why).unwrap_or_default())
             }
             ControllerRequest::Others => {
-                // The names are the same for the whole run, and to find them takes long.
-                if self.readable.is_none() {
-                    self.readable = Some(self.evaluate(|plan, _| plan.names_read_of_others()).await?);
-                }
+                self.find_readable().await?;
                 let values = self.shared.values.values_for(self.host, self.readable.iter().flatten().next());
                 Ok(serde_json::to_vec(&values).unwrap_or_default())
             }
+            ControllerRequest::Publish { task, values } => {
+                let why = self.shared.values.publish(self.host, task, values.own);
+                Ok(serde_json::to_vec(&why).unwrap_or_default())
+            }
+            ControllerRequest::Await(task) => self.await_others(task).await,
             ControllerRequest::Read(file) => Ok(self.open_file(file).await?.encode()),
             ControllerRequest::More => Ok(self.send_part(false).await?.encode()),
             ControllerRequest::Lookup(request) => Ok(self.lookup(*request).await?.encode()),
@@ -223,6 +225,29 @@ impl<'h> ControllerService<'h> {
                 Ok(answer.encode())
             }
         }
+    }
+
+    /// Finds the names that the host may read of others. They are the same for the whole run, and
+    /// to find them takes long.
+    async fn find_readable(&mut self) -> Result<(), String> {
+        if self.readable.is_none() {
+            self.readable = Some(self.evaluate(|plan, _| plan.names_read_of_others()).await?);
+        }
+        Ok(())
+    }
+
+    /// The values that a task reads of the other hosts of the batch, once they have set them.
+    async fn await_others(&mut self, task: u32) -> Result<Vec<u8>, String> {
+        self.find_readable().await?;
+        let readable = self.readable.iter().flatten().next();
+        let mut ending = self.shared.ending.clone();
+        let values = tokio::select! {
+            biased;
+            // The run ends after this answer.
+            _ = ending.wait_for(|ending| *ending != PlayStop::Not) => BTreeMap::new(),
+            values = self.shared.values.await_others(self.host, task, readable) => values,
+        };
+        Ok(serde_json::to_vec(&values).unwrap_or_default())
     }
 
     /// The requested task. The error is the reason why the host may not request it yet.

@@ -368,11 +368,12 @@ fn review_hosts(
 
 /// Lets the plans of several hosts exchange the values that some of them read of others.
 fn set_shared_names(hosts: &mut [CompiledHost]) {
-    if hosts.len() < 2 || !hosts.iter().any(|host| host.plan.plays.len() > 1) {
+    if hosts.len() < 2 {
         return;
     }
     let plans: Vec<&Plan> = hosts.iter().map(|host| &host.plan).collect();
-    let names = SharedNames::find(&plans);
+    let several = plans.iter().any(|plan| plan.plays.len() > 1);
+    let names = SharedNames::find(&plans).filter(|names| several || names.has_exchange());
     hosts.iter_mut().for_each(|host| host.plan.shares.clone_from(&names));
 }
 
@@ -444,7 +445,7 @@ impl PreparedPlay {
             plan.wait_for_inventory();
             plan.secrets.add_all(secrets);
             if reads {
-                plan.shares = Some(SharedNames::allow_all());
+                plan.shares = Some(plan.shares.take().unwrap_or_default().allow_all());
             }
         }
     }

@@ -17,7 +17,7 @@ use remoor_exec::STATE_DIR;
 use remoor_exec::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use remoor_exec::wire::PlayOrder;
 use remoor_model::Fault;
-use remoor_playbook::{BatchVerdict, HostEnd, PlayKeys, Schedule};
+use remoor_playbook::{BatchVerdict, HostEnd, PlayExchange, PlayKeys, Schedule};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -286,12 +286,17 @@ impl Loop {
     /// Runs one batch of a play until its last host has ended.
     async fn batch(&mut self, play: u32, batch: Vec<String>, schedule: &mut Schedule) {
         let hosts = batch.iter().filter(|name| self.running.contains_key(*name) || self.waiting.contains_key(*name));
-        self.shared.once.begin_batch(hosts.cloned().collect());
-        self.shared.values.begin_batch();
+        let hosts: Vec<String> = hosts.cloned().collect();
+        self.shared.values.begin_batch(self.exchanges(play, &hosts));
+        self.shared.once.begin_batch(hosts);
         let mut queue: VecDeque<String> = batch.into();
         let mut busy = BTreeSet::new();
         loop {
-            while busy.len() < self.forks
+            let values = Arc::clone(&self.shared.values);
+            let mut changed = std::pin::pin!(values.next_change());
+            changed.as_mut().enable();
+            // A host that waits for the values of others must not keep them from being started.
+            while busy.len() < self.forks + self.shared.values.count_waiting()
                 && !self.control.is_stopped()
                 && let Some(name) = queue.pop_front()
             {
@@ -301,7 +306,11 @@ impl Loop {
             if busy.is_empty() {
                 return;
             }
-            let Some((name, end)) = self.next(play).await else { return };
+            let next = tokio::select! {
+                next = self.next(play) => next,
+                () = changed, if !queue.is_empty() => continue,
+            };
+            let Some((name, end)) = next else { return };
             busy.remove(&name);
             if let BatchVerdict::Stop(why) = schedule.host_ended(&name, end) {
                 let more = queue.len() + busy.len() + self.running.len() + self.waiting.len() > 0;
@@ -311,8 +320,19 @@ impl Loop {
                 self.control.stop();
             } else {
                 self.shared.once.end_host(&name);
+                self.shared.values.end_host(&name);
             }
         }
+    }
+
+    /// What each host exchanges with the others in a play.
+    fn exchanges(&self, play: u32, hosts: &[String]) -> Vec<(String, Option<PlayExchange>)> {
+        let exchange = |name: &String| {
+            let running = self.running.get(name).map(|running| running.next.as_ref().unwrap_or(&running.host));
+            let plan = &running.or_else(|| self.waiting.get(name))?.plan;
+            plan.exchange_of(plan.plays.iter().find(|one| one.index == play)?)
+        };
+        hosts.iter().map(|name| (name.clone(), exchange(name))).collect()
     }
 
     /// Lets a host begin a play. The first play of a host starts its session.

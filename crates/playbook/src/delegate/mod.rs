@@ -110,6 +110,10 @@ enum Request {
     Share(Value),
     /// The values of other hosts.
     Others,
+    /// The values that hosts of the same play may read, after this task has set some of them.
+    Publish { task: Option<u32>, values: Value },
+    /// The values of the other hosts that this task reads, as soon as they have set them.
+    Await(u32),
     /// Send a file of the controller.
     Read { task: u32, name: String },
     /// Send the next part of the file.
@@ -147,6 +151,12 @@ pub enum ControllerRequest<'p> {
     Share(SharedValues),
     /// The answer is `OtherValues`.
     Others,
+    /// Values that hosts of the same play may read. The task has set some of them. The answer is
+    /// null, or the reason why the run fails, as JSON.
+    Publish { task: Option<u32>, values: SharedValues },
+    /// The run waits until the other hosts of the play have passed the tasks that set what this
+    /// task reads. The answer is a map from hosts to `HostValues`.
+    Await(u32),
     /// A file of the controller. The answer is a `FileAnswer`.
     Read(ControllerFile<'p>),
     /// The next part of the file that was requested last. The answer is a `FileAnswer`.
@@ -202,7 +212,7 @@ pub fn read_request<'p>(plan: &'p Plan, check: bool, request: &[u8]) -> Result<C
             ControllerRequest::Begin(found.ok_or_else(why)?)
         }
         Request::End => ControllerRequest::End,
-        Request::Share(_) | Request::Others if plan.shares.is_none() => {
+        Request::Share(_) | Request::Others | Request::Publish { .. } | Request::Await(_) if plan.shares.is_none() => {
             return Err(DelegationError::Forbidden("no other host reads its values".to_owned()));
         }
         Request::Share(values) => {
@@ -211,6 +221,12 @@ pub fn read_request<'p>(plan: &'p Plan, check: bool, request: &[u8]) -> Result<C
             ControllerRequest::Share(values)
         }
         Request::Others => ControllerRequest::Others,
+        Request::Publish { task, values } => {
+            let mut values: SharedValues = serde_json::from_value(known(values)).map_err(unreadable)?;
+            values.retain_allowed(plan);
+            ControllerRequest::Publish { task, values }
+        }
+        Request::Await(task) => ControllerRequest::Await(task),
         Request::Read { task, name } => ControllerRequest::Read(ControllerFile::find(plan, task, name)?),
         Request::More => ControllerRequest::More,
         Request::Lookup(lookup) => ControllerRequest::Lookup(lookup),

@@ -3,7 +3,8 @@
 //! those of the others before the next one.
 
 use super::{OnceResult, Request};
-use crate::plan::{Plan, SharedNames};
+use crate::compile;
+use crate::plan::{Plan, Play, PlayExchange, Task};
 use crate::run::Run;
 use crate::vars::run_state::RunState;
 use crate::vars::unknown;
@@ -70,11 +71,11 @@ impl SharedValues {
 
 impl VariableScope<'_> {
     /// The values of this run that other hosts may read.
-    fn shared_values(&self, names: &SharedNames) -> HostValues {
+    fn shared_values(&self, is_shared: impl Fn(&str) -> bool) -> HostValues {
         let state = self.state();
-        let known = |values: Map<String, Value>| values.into_iter().filter(|(name, _)| names.contains(name));
+        let known = |values: Map<String, Value>| values.into_iter().filter(|(name, _)| is_shared(name));
         let mut own = HostValues { facts: known(state.facts).collect(), set: known(state.registers).collect() };
-        for name in state.unknown.into_iter().filter(|name| names.contains(name)) {
+        for name in state.unknown.into_iter().filter(|name| is_shared(name)) {
             own.set.insert(name, unknown::mark());
         }
         own
@@ -100,6 +101,8 @@ pub(crate) struct OtherHosts {
     pub failure: Option<String>,
     /// Variables that tasks with `delegate_facts` have set for other hosts since the last play.
     pub given: BTreeMap<String, HostValues>,
+    /// The tasks of the present play that exchange variables with other hosts.
+    pub exchange: Option<PlayExchange>,
 }
 
 impl Run<'_, '_> {
@@ -107,7 +110,7 @@ impl Run<'_, '_> {
     pub(crate) fn share_values(&mut self) -> Result<(), String> {
         let (Some(names), Some(link)) = (&self.frame.plan().shares, &self.options.controller) else { return Ok(()) };
         let others = std::mem::take(&mut self.others.given);
-        let values = SharedValues { own: self.frame.shared_values(names), others };
+        let values = SharedValues { own: self.frame.shared_values(|name| names.contains(name)), others };
         let mut values = serde_json::to_value(values).unwrap_or_default();
         unknown::to_wire(&mut values);
         let answer = link.ask(&Request::Share(values))?;
@@ -124,5 +127,52 @@ impl Run<'_, '_> {
         let values: OtherValues = serde_json::from_value(values).map_err(|e| e.to_string())?;
         self.frame.take_values(&values);
         Ok(())
+    }
+
+    /// Begins to exchange variables with the hosts that run the same play.
+    pub(crate) fn begin_exchange(&mut self, play: &Play) -> Result<(), String> {
+        let exchange = self.options.controller.as_ref().and_then(|_| self.frame.plan().exchange_of(play));
+        self.others.exchange = exchange;
+        self.publish(None)
+    }
+
+    /// Sends the variables that hosts of the same play may read, once `task` has set some of them.
+    /// None: the play begins.
+    fn publish(&mut self, task: Option<&Task>) -> Result<(), String> {
+        let (Some(exchange), Some(link)) = (&self.others.exchange, &self.options.controller) else { return Ok(()) };
+        let sets = |task: &Task| exchange.setters.iter().any(|(id, _)| *id == task.id);
+        if task.is_some_and(|task| !sets(task)) || self.cancel.is_stopped() {
+            return Ok(());
+        }
+        let mut set = Vec::new();
+        task.into_iter().for_each(|task| compile::names_set_by(task, &mut set));
+        let is_shared =
+            |name: &str| exchange.names.contains(name) && (task.is_none() || set.iter().any(|set| set == name));
+        let values = SharedValues { own: self.frame.shared_values(is_shared), ..SharedValues::default() };
+        let mut values = serde_json::to_value(values).unwrap_or_default();
+        unknown::to_wire(&mut values);
+        let answer = link.ask(&Request::Publish { task: task.map(|task| task.id), values })?;
+        let refused: Option<String> = serde_json::from_slice(&answer).map_err(|e| e.to_string())?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Waits until the hosts of the play have passed the tasks that set what `task` reads of them,
+    /// and takes their values.
+    pub(crate) fn read_of_others(&mut self, task: &Task) -> Result<(), String> {
+        let (Some(exchange), Some(link)) = (&self.others.exchange, &self.options.controller) else { return Ok(()) };
+        if !exchange.readers.contains_key(&task.id) {
+            return Ok(());
+        }
+        let answer = link.ask(&Request::Await(task.id))?;
+        let mut values: Value = serde_json::from_slice(&answer).map_err(|e| e.to_string())?;
+        unknown::from_wire(&mut values);
+        let others = serde_json::from_value(values).map_err(|e| e.to_string())?;
+        self.frame.take_values(&OtherValues { others, ..OtherValues::default() });
+        Ok(())
+    }
+
+    /// Sends the variables that `task` may have set. The error is a failure of the whole run.
+    pub(crate) fn tell_others(&mut self, task: &Task) -> Result<(), String> {
+        self.publish(Some(task))
     }
 }

@@ -1,8 +1,7 @@
 //! The plan that the compiler makes and the node runs: plain, self-contained data. Plans are
 //! compared by their SHA-256.
 //!
-//! The data of plans and plays over many hosts belongs here. Making a plan belongs in `compile`,
-//! and running it in `run`.
+//! Making a plan belongs in `compile`, and running it in `run`.
 
 mod blob;
 pub(crate) mod delegation;
@@ -12,6 +11,7 @@ pub(crate) mod plan_hash;
 mod plan_secrets;
 pub mod python_module;
 mod refused_tasks;
+mod same_play;
 pub(crate) mod schedule;
 mod shared_names;
 
@@ -25,6 +25,7 @@ pub use python_module::{
     PythonModule,
 };
 use remoor_model::flat_form;
+pub use same_play::PlayExchange;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 pub use shared_names::SharedNames;
@@ -51,8 +52,7 @@ pub struct Plan {
     pub shared: BTreeMap<String, SharedVar>,
     /// Extra variables, which take precedence over all other variables.
     pub extra: Map<String, Value>,
-    /// Maps of variables of plays, roles, blocks and tasks, called layers. Other fields of the plan
-    /// name a layer by its index in this list.
+    /// Maps of variables, called layers. Other fields of the plan name a layer by its index.
     pub layers: Vec<Map<String, Value>>,
     pub plays: Vec<Play>,
     /// Files and templates by the hex SHA-256 of their content.

@@ -1,11 +1,11 @@
 //! The variables of a host that other hosts of a run may read in later plays (`hostvars`), or set
 //! there (`delegate_facts`).
 
-use super::{Plan, Task};
+use super::{Plan, Task, same_play};
 use crate::compile;
 use crate::vars::protected_names::is_protected_name;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of variables, and whether these are all variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +15,9 @@ pub struct SharedNames {
     given: BTreeSet<String>,
     /// Whether a plan reads variables of other hosts by computed names.
     all: bool,
+    /// By play: the names that hosts read of others in the play that sets them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) in_play: BTreeMap<u32, BTreeSet<String>>,
 }
 
 impl SharedNames {
@@ -32,19 +35,22 @@ impl SharedNames {
             });
         }
         let mut reads = !of_others.is_empty();
-        let mut found = Self { names: of_others.clone(), given: of_others, all: false };
+        let mut found = Self { names: of_others.clone(), given: of_others, ..Self::default() };
         for plan in plans.iter().filter(|plan| plan.shared.contains_key("hostvars")) {
             let (words, whole) = compile::words_of(plan);
             reads = true;
             found.all |= whole || words.iter().any(|word| is_beginning_of_name(word));
             found.names.extend(words.into_iter().filter(|word| word.starts_with("ansible_") || set.contains(word)));
         }
+        found.in_play = same_play::names_in_plays(plans);
+        found.names.extend(found.in_play.values().flatten().cloned());
         reads.then_some(found)
     }
 
     /// All names, for plays that are not known yet.
-    pub fn allow_all() -> Self {
-        Self { all: true, ..Self::default() }
+    #[must_use]
+    pub fn allow_all(self) -> Self {
+        Self { all: true, ..self }
     }
 
     /// Names that other hosts may set for this host.
@@ -79,7 +85,7 @@ impl Plan {
         let (words, whole) = compile::words_of(self);
         let all = whole || words.iter().any(|word| is_beginning_of_name(word));
         let names = words.into_iter().filter(|word| shares.contains(word)).collect();
-        Some(SharedNames { names, given: BTreeSet::new(), all })
+        Some(SharedNames { names, all, ..SharedNames::default() })
     }
 
     /// Whether a run of this plan may set the variable `name` of another host. `gathered`: as a

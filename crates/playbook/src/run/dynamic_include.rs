@@ -50,6 +50,8 @@ impl<'a> Run<'a, '_> {
         if self.place.include_depth() >= INCLUDES_MAX {
             return self.fail_task(task, task.place.line, "includes are nested too deeply", handler);
         }
+        let read = self.read_of_others(task);
+        self.fail_unless(read, "receiving the variables of other hosts")?;
         let scope = self.frame.scope(play, task);
         let skips = || matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false)));
         let items = match &task.repeat {

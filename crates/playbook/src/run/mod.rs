@@ -241,6 +241,8 @@ impl<'a> Run<'a, '_> {
                 self.frame.open_play(play);
                 self.roles_done.clear();
             }
+            let begun = self.begin_exchange(play);
+            self.fail_unless(begun, "sending the variables for other hosts")?;
             let flow = match resumed.and_then(|(_, failure)| failure) {
                 None => self.run_within(Position::Play(play.index), |run| run.play(play)),
                 Some(failure) => {
@@ -333,6 +335,8 @@ impl<'a> Run<'a, '_> {
 
     /// Runs a task or handler that is not an include.
     pub(super) fn single(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
+        let read = self.read_of_others(task);
+        self.fail_unless(read, "receiving the variables of other hosts")?;
         let flow = match &task.hosts {
             HostRules { once: true, .. } => self.run_once(play, task, handler),
             HostRules { throttle: 1.., .. } => self.run_throttled(play, task, handler),
@@ -341,6 +345,8 @@ impl<'a> Run<'a, '_> {
         if flow.is_ok() {
             self.release(play, task);
         }
+        let told = self.tell_others(task);
+        self.fail_unless(told, "sending the variables for other hosts")?;
         self.end.fatal |= flow.is_err() && task.outcome.fatal && !self.cancel.is_stopped();
         flow
     }
