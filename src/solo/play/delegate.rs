@@ -8,6 +8,7 @@
 use super::connection::HostConnection;
 use super::events::PlayRunEvent;
 use super::host::{self, EVENTS, FOREVER, PlayContext};
+use super::lookups::Search;
 use super::reboot::PendingReboot;
 use super::rsync::{RsyncEnds, connect};
 use super::run::{PlayStop, Through};
@@ -301,11 +302,18 @@ impl<'h> ControllerService<'h> {
     async fn open_file(&mut self, file: ControllerFile<'_>) -> Result<FileAnswer, String> {
         self.sent = None;
         let task = self.check_begun(file.requested)?;
-        let (root, playbook) = (self.shared.lookups.root.clone(), self.plan.playbook.clone());
-        let (from, sub, name) = (task.place.file.clone(), file.subdirectory(), file.name);
+        let (lookups, playbook) = (Arc::clone(&self.shared.lookups), self.plan.playbook.clone());
+        let (from, sub, name, by_host) = (task.place.file.clone(), file.subdirectory(), file.name, file.by_host);
         let opened = tokio::task::spawn_blocking(move || {
-            let path = sent_files::find(&root, &from, &playbook, sub, &name);
-            OutgoingFile::open(path.ok_or_else(|| format!("`{name}` does not exist on the controller"))?)
+            let dirs = sent_files::places(&lookups.root, &from, &playbook);
+            let search = Search { dirs: &dirs, root: &lookups.root, by_host, made: &lookups.made };
+            OutgoingFile::open(search.find(sub, &name).ok_or_else(|| match by_host {
+                false => format!("`{name}` does not exist on the controller"),
+                true => format!(
+                    "`{name}` is not a file of the controller that a value of the run may choose: it must be below the \
+                     directory of the playbook, and not in group_vars or host_vars, or `tempfile` must have made it"
+                ),
+            })?)
         });
         let opened = match opened.await.map_err(|e| e.to_string())? {
             Ok(opened) => opened,
@@ -424,11 +432,14 @@ impl<'h> ControllerService<'h> {
             let ends =
                 RsyncEnds { host: self.host, login: self.login.as_deref(), connections: &self.shared.connections };
             let route = ends.find_route(&task.host)?;
-            let (root, playbook) = (self.shared.lookups.root.clone(), self.plan.playbook.clone());
-            let connected =
-                tokio::task::spawn_blocking(move || connect(transfer, &route, &mut task, (&root, &playbook)).map(|()| task));
+            let (lookups, playbook) = (Arc::clone(&self.shared.lookups), self.plan.playbook.clone());
+            let connected = tokio::task::spawn_blocking(move || {
+                connect(transfer, &route, &mut task, (&lookups.root, &playbook), &lookups.made).map(|()| task)
+            });
             task = connected.await.map_err(|e| e.to_string())??;
         }
+        let mut makes_temp_file = false;
+        task.plan.each_task(&mut |task| makes_temp_file |= task.module == "tempfile");
         let root = task.plan.needs_root();
         let first = |faults: Vec<Fault>| faults.first().map(|fault| fault.message.clone()).unwrap_or_default();
         let (road, _warnings) = self.shared.connections.connection_to(&task.host, root).map_err(first)?;
@@ -441,9 +452,16 @@ impl<'h> ControllerService<'h> {
         };
         let order = PlayOrder { plan, through: None, lost: Vec::new(), ..(*self.shared.order).clone() };
         let reply = self.run_order(&mut session, ExecutorOrder::Play(order)).await.map_err(|e| e.to_string())?;
+        let is_here = matches!(road, HostConnection::Local { .. });
         self.sessions.insert(key, session);
         match reply {
-            Reply::RunEnd(end) => end_of_run(&end),
+            Reply::RunEnd(end) => {
+                let answer = end_of_run(&end)?;
+                if is_here && makes_temp_file {
+                    self.shared.lookups.made.add(&answer);
+                }
+                Ok(answer)
+            }
             Reply::Refused { why, .. } => Err(why),
             Reply::Error { message } => Err(message),
             other => Err(format!("not understood: {other:?}")),

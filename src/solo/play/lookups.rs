@@ -5,9 +5,10 @@ use crate::module_packer::{LookupPlugins, ModulePolicy};
 use remoor_playbook::{LookupAnswer, LookupCall, PlannedLookup, PluginKind};
 use remoor_vault::{Vault, is_encrypted};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum size in bytes of a file that a lookup reads.
 const FILE_MAX: u64 = 1 << 20;
@@ -26,6 +27,7 @@ const FILES_MAX: usize = 10_000;
 pub(super) struct PlayLookups {
     /// Absolute path of the directory of the playbook's files.
     pub root: PathBuf,
+    pub made: MadeFiles,
     vault: Arc<Vault>,
     policy: ModulePolicy,
     plugins: LookupPlugins,
@@ -34,7 +36,7 @@ pub(super) struct PlayLookups {
 impl PlayLookups {
     pub fn new(root: PathBuf, vault: Arc<Vault>, policy: ModulePolicy) -> Self {
         let plugins = LookupPlugins::new(root.clone());
-        Self { root, vault, policy, plugins }
+        Self { root, made: MadeFiles::default(), vault, policy, plugins }
     }
 
     /// Performs a lookup. It may take long, so the caller uses a thread for blocking work.
@@ -56,7 +58,7 @@ impl PlayLookups {
         if call.plugin != PluginKind::Lookup {
             return self.call_plugin(call, &dirs, variables);
         }
-        let search = Search { dirs: &dirs, root: &self.root, by_host: *depends_on_host };
+        let search = Search { dirs: &dirs, root: &self.root, by_host: *depends_on_host, made: &self.made };
         match name.as_str() {
             "env" => LookupAnswer::Items(std::env::var(term).ok().into_iter().map(Value::from).collect()),
             "file" => texts(self.read(&search, "files", term)),
@@ -90,7 +92,7 @@ impl PlayLookups {
     /// Performs a test of files. Values of a host can choose only files below the root.
     fn test_files(&self, call: &LookupCall, by_host: bool) -> LookupAnswer {
         let paths: Vec<&Path> = call.terms.iter().filter_map(Value::as_str).map(Path::new).collect();
-        let search = Search { dirs: &[], root: &self.root, by_host };
+        let search = Search { dirs: &[], root: &self.root, by_host, made: &self.made };
         let is_below = |path: &Path| {
             let refused = |part: std::path::Component| {
                 part == std::path::Component::ParentDir || OF_OTHER_HOSTS.iter().any(|dir| part.as_os_str() == *dir)
@@ -137,6 +139,31 @@ pub(super) struct Search<'a> {
     pub root: &'a Path,
     /// Whether values of a host select the files. The host may be compromised.
     pub by_host: bool,
+    /// Files and directories that `tempfile` has made on this machine in this run.
+    pub made: &'a MadeFiles,
+}
+
+/// The files and directories that tasks `tempfile` have made on this machine in a run. Their names
+/// are random, so only a host that knows a name can choose it.
+#[derive(Debug, Default)]
+pub(super) struct MadeFiles(Mutex<BTreeSet<PathBuf>>);
+
+impl MadeFiles {
+    /// Adds the path in the result of a task `tempfile`.
+    pub fn add(&self, answer: &[u8]) {
+        let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+        let path = answer.pointer("/Ok/extra_keys/path").and_then(Value::as_str).map(PathBuf::from);
+        // After links, because the files below it are compared so.
+        if let Some(Ok(path)) = path.map(|path| path.canonicalize()) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+        }
+    }
+
+    /// Whether a path without links is one of them, or below one.
+    pub fn contains(&self, path: &Path) -> bool {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        path.ancestors().any(|path| made.contains(path))
+    }
 }
 
 impl Search<'_> {
@@ -170,6 +197,9 @@ impl Search<'_> {
             return true;
         }
         let (Ok(real), Ok(root)) = (path.canonicalize(), self.root.canonicalize()) else { return false };
+        if self.made.contains(&real) {
+            return true;
+        }
         let of_others = |part: std::path::Component| OF_OTHER_HOSTS.iter().any(|dir| part.as_os_str() == *dir);
         real.strip_prefix(root).is_ok_and(|below| !below.components().any(of_others))
     }

@@ -2,10 +2,11 @@
 //! the host that has requested the task.
 
 use super::connection::{ConnectionFinder, HostConnection};
-use super::lookups::Search;
+use super::lookups::{MadeFiles, Search};
+use super::sent_files;
 use remoor_model::Fault;
-use remoor_playbook::{DelegatedTask, RsyncRoute, RsyncTransfer, search_places};
-use std::path::{Path, PathBuf};
+use remoor_playbook::{DelegatedTask, RsyncRoute, RsyncTransfer};
+use std::path::Path;
 
 /// The two machines of a transfer.
 pub(super) struct RsyncEnds<'s> {
@@ -45,16 +46,19 @@ impl RsyncEnds<'_> {
     }
 }
 
-/// Completes the plan of the task. `root` is the directory of all files, with the playbook below it.
+/// Completes the plan of the task. `root` is the directory of all files and of the playbook.
+/// The host may choose a path in a directory that `tempfile` has made.
 pub(super) fn connect(
     mut transfer: RsyncTransfer,
     found: &FoundRoute,
     task: &mut DelegatedTask,
     (root, playbook): (&Path, &str),
+    made: &MadeFiles,
 ) -> Result<(), String> {
     if found.here && found.route != RsyncRoute::Here {
         transfer.check_origin()?;
-        if transfer.is_local_path_by_host() {
+        let is_made = || Path::new(transfer.local_path()).canonicalize().is_ok_and(|path| made.contains(&path));
+        if transfer.is_local_path_by_host() && !is_made() {
             return Err(transfer.explain_local_path());
         }
     }
@@ -71,8 +75,8 @@ fn find_local_path(name: &str, file: &str, (root, playbook): (&Path, &str)) -> S
     if name.is_empty() || name.starts_with(['/', '~']) || name.contains(':') {
         return name.to_owned();
     }
-    let dirs: Vec<PathBuf> = search_places(file, playbook).iter().map(|place| root.join(place)).collect();
-    let search = Search { dirs: &dirs, root, by_host: false };
+    let dirs = sent_files::places(root, file, playbook);
+    let search = Search { dirs: &dirs, root, by_host: false, made: &MadeFiles::default() };
     let base = root.join(playbook).parent().unwrap_or(root).to_owned();
     let path = search.find_any("files", name).unwrap_or_else(|| base.join(name)).display().to_string();
     if name.ends_with('/') && !path.ends_with('/') { format!("{path}/") } else { path }

@@ -1,7 +1,7 @@
 //! Files of this machine that the runs ask for. The plan of a host lists their names.
 
 use super::files::Files;
-use super::lookups::Search;
+use super::lookups::{MadeFiles, Search};
 use remoor_playbook::{ControllerFiles, FileAnswer, SENT_MAX, search_places};
 use remoor_vault::is_encrypted;
 use std::fs::File;
@@ -33,7 +33,9 @@ impl<'f> FilesHere<'f> {
 
 impl ControllerFiles for FilesHere<'_> {
     fn may_exist(&self, file: &str, sub: &str, name: &str) -> bool {
-        self.may_be_made || find(self.root, file, &self.files.playbook, sub, name).is_some()
+        let dirs = places(self.root, file, &self.files.playbook);
+        let search = Search { dirs: &dirs, root: self.root, by_host: false, made: &MadeFiles::default() };
+        self.may_be_made || search.find(sub, name).is_some()
     }
 }
 
@@ -51,10 +53,9 @@ fn may_make_files(line: &str) -> bool {
     })
 }
 
-/// The file that a task of the file `file` means.
-pub(super) fn find(root: &Path, file: &str, playbook: &str, sub: &str, name: &str) -> Option<PathBuf> {
-    let dirs: Vec<PathBuf> = search_places(file, playbook).iter().map(|place| root.join(place)).collect();
-    Search { dirs: &dirs, root, by_host: false }.find(sub, name)
+/// The directories in which the files of a task of the file `file` are searched.
+pub(super) fn places(root: &Path, file: &str, playbook: &str) -> Vec<PathBuf> {
+    search_places(file, playbook).iter().map(|place| root.join(place)).collect()
 }
 
 /// A file that is being sent to a host.

@@ -13,6 +13,9 @@ use std::fmt;
 
 /// Modules that can get their file during a run.
 const MODULES: [&str; 4] = ["copy", "template", "unarchive", "uri"];
+/// Stands for all names in the list of a task of which only the run knows the file. The controller
+/// then sends only files that a host may choose.
+pub const ANY_FILE: &str = "*";
 /// Maximum number of such files of one task.
 const NAMES_MAX: usize = 500;
 /// The values of the fact `architecture` for which names are computed. A fact of the node can
@@ -43,8 +46,8 @@ pub trait ControllerFiles: fmt::Debug {
 
 impl Compiler<'_> {
     /// The names that `src` of a task means, each of a file that the controller can send during the
-    /// run. If a name contains the architecture of the node, all names that it may be. Empty: the
-    /// controller cannot send each of them, or only the node knows the names.
+    /// run. If a name contains the architecture of the node, all names that it may be. `ANY_FILE`:
+    /// only the run knows the names. Empty: the controller cannot send each of them.
     pub(super) fn names_on_controller(&self, own: &Context, src: &str, task: &Task) -> BTreeSet<String> {
         // A name in the playbook itself that no file has is most likely a mistake.
         let in_role = || own.role.as_ref().is_some_and(|role| src.starts_with(&format!("{}/", role.dir)));
@@ -60,8 +63,12 @@ impl Compiler<'_> {
                 let layer = |index| scope.with_layer(variable_scope::item_layer(repeat, &items, index));
                 (0..items.len()).map(layer).collect()
             }
-            Some(_) => return BTreeSet::new(),
+            Some((_, Ok(_))) => return BTreeSet::new(),
+            Some((_, Err(_))) => return BTreeSet::from([ANY_FILE.to_owned()]),
         };
+        if scopes.iter().any(|scope| names_of(scope, src).is_empty()) {
+            return BTreeSet::from([ANY_FILE.to_owned()]);
+        }
         let names = |scope| {
             let mut names = names_of(scope, src);
             names.retain(|name| files.may_exist(&own.file, assets::subdir(&task.module), name));

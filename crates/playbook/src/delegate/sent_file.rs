@@ -7,10 +7,11 @@
 //! run ──More──> ... until the last part
 //! ```
 //! The host may be compromised. So the plan lists the names: they are computed before the run, and
-//! no value of the host is part of them.
+//! no value of the host is part of them. If only the run knows a name, the controller sends a file
+//! below the directory of the playbook, and what the run has made there (`tempfile`).
 
 use super::{ControllerLink, DelegationError, Request, RequestedTask};
-use crate::compile;
+use crate::compile::{self, ANY_FILE};
 use crate::modules;
 use crate::plan::{Asset, Blob, Plan, Task};
 use crate::run::Run;
@@ -29,13 +30,17 @@ pub struct ControllerFile<'p> {
     pub requested: RequestedTask<'p>,
     /// The name as the task writes it: absolute, or relative to one of `search_places`.
     pub name: String,
+    /// Whether the host has chosen the name, because only the run knows it.
+    pub by_host: bool,
 }
 
 impl<'p> ControllerFile<'p> {
     pub(super) fn find(plan: &'p Plan, task: u32, name: String) -> Result<Self, DelegationError> {
-        let requested = RequestedTask::find(plan, task, |task| task.files.on_controller.contains(&name));
+        let lists = |task: &Task, name: &str| task.files.on_controller.contains(name);
+        let requested = RequestedTask::find(plan, task, |task| lists(task, &name) || lists(task, ANY_FILE));
+        let by_host = requested.as_ref().is_some_and(|requested| !lists(requested.task, &name));
         let why = || DelegationError::Forbidden(format!("the task {task} does not read the file `{name}`"));
-        Ok(Self { requested: requested.ok_or_else(why)?, name })
+        Ok(Self { requested: requested.ok_or_else(why)?, name, by_host })
     }
 
     /// The subdirectory in which the module searches first.
@@ -98,7 +103,7 @@ impl<'a> Run<'a, '_> {
         if task.files.on_controller.is_empty() || of_node || modules::find_asset(task, name).is_some() {
             return Ok(None);
         }
-        if !task.files.on_controller.contains(name) {
+        if !task.files.on_controller.contains(name) && !task.files.on_controller.contains(ANY_FILE) {
             return Err(format!("`{name}` was not known as a file of this task before the run, so it is not sent"));
         }
         let Some(link) = &self.options.controller else {
