@@ -5,10 +5,11 @@
 use super::process::{PackerError, PackerProcess, find_python};
 use remoor_playbook::{LookupAnswer, LookupCall};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Maximum time of one lookup. The process ends a request itself a little sooner.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -16,6 +17,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of processes. A host waits for one answer at a time, so it uses one process, and
 /// a slow lookup of one host does not delay those of the other hosts.
 const PROCESSES_MAX: usize = 4;
+/// Maximum number of processes of slow hosts, so that one process stays free for the others.
+const SLOW_MAX: usize = PROCESSES_MAX - 1;
+/// A host whose calls have taken longer than this in total is slow.
+const SLOW_AFTER: Duration = Duration::from_secs(20);
 /// Maximum size in bytes of a request, which the process reads as one line.
 const REQUEST_MAX: usize = (1 << 20) - 2;
 
@@ -28,17 +33,32 @@ pub struct LookupPlugins {
     processes: Mutex<Processes>,
     /// Signals that a process is free.
     freed: Condvar,
+    slow_after: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Processes {
     idle: Vec<PackerProcess>,
     busy: usize,
+    /// Number of busy processes of slow hosts.
+    slow: usize,
+    /// The time that the calls of each host have taken.
+    spent: BTreeMap<String, Duration>,
+}
+
+/// A process that a host may use.
+struct Permit<'h> {
+    /// None: the caller starts one.
+    process: Option<PackerProcess>,
+    host: &'h str,
+    /// Whether the host counts as slow.
+    slow: bool,
+    begun: Instant,
 }
 
 impl LookupPlugins {
     pub fn new(root: PathBuf) -> Self {
-        Self { root, python: None, processes: Mutex::default(), freed: Condvar::new() }
+        Self { root, python: None, processes: Mutex::default(), freed: Condvar::new(), slow_after: SLOW_AFTER }
     }
 
     /// Performs a lookup, or calls a filter or test. `dirs` are absolute paths. A lookup searches
@@ -52,14 +72,15 @@ impl LookupPlugins {
         if line.to_string().len() > REQUEST_MAX {
             return LookupAnswer::Failed("its arguments are larger than 1 MiB".to_owned());
         }
-        let mut process = self.take_process();
-        let fresh = process.is_none();
-        let mut answer = self.request(&mut process, &line);
+        let host = variables.get("inventory_hostname").and_then(Value::as_str).unwrap_or_default();
+        let mut permit = self.take_process(host);
+        let fresh = permit.process.is_none();
+        let mut answer = self.request(&mut permit.process, &line);
         // The process ends when it is idle.
         if matches!(answer, Err(PackerError::Ended(_))) && !fresh {
-            answer = self.request(&mut process, &line);
+            answer = self.request(&mut permit.process, &line);
         }
-        self.give_back(process);
+        self.give_back(permit);
         match answer {
             Err(PackerError::Ended(why) | PackerError::TooSlow(why)) => LookupAnswer::Failed(why),
             Ok(mut answer) => match answer["items"].take() {
@@ -71,20 +92,26 @@ impl LookupPlugins {
 }
 
 impl LookupPlugins {
-    /// Waits until a process may be used. None: the caller starts one.
-    fn take_process(&self) -> Option<PackerProcess> {
+    /// Waits until `host` may use a process.
+    fn take_process<'h>(&self, host: &'h str) -> Permit<'h> {
         let processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = |processes: &mut Processes| processes.busy >= PROCESSES_MAX;
+        let slow = processes.spent.get(host).is_some_and(|spent| *spent > self.slow_after);
+        let wait = |processes: &mut Processes| processes.busy >= PROCESSES_MAX || slow && processes.slow >= SLOW_MAX;
         let mut processes = self.freed.wait_while(processes, wait).unwrap_or_else(PoisonError::into_inner);
         processes.busy += 1;
-        processes.idle.pop()
+        processes.slow += usize::from(slow);
+        Permit { process: processes.idle.pop(), host, slow, begun: Instant::now() }
     }
 
-    fn give_back(&self, process: Option<PackerProcess>) {
+    fn give_back(&self, permit: Permit) {
+        let Permit { process, host, slow, begun } = permit;
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         processes.busy -= 1;
+        processes.slow -= usize::from(slow);
+        *processes.spent.entry(host.to_owned()).or_default() += begun.elapsed();
         processes.idle.extend(process);
-        self.freed.notify_one();
+        // One waiting thread may be that of a slow host, which may not begin yet.
+        self.freed.notify_all();
     }
 
     fn request(&self, process: &mut Option<PackerProcess>, line: &Value) -> Result<Value, PackerError> {
@@ -118,7 +145,6 @@ mod tests {
     use super::*;
     use std::fs;
     use std::sync::Arc;
-    use std::time::Instant;
 
     #[test]
     fn a_slow_call_of_one_host_does_not_delay_the_others() {
@@ -151,5 +177,43 @@ mod tests {
         let large = LookupCall { terms: vec![json!("x".repeat(REQUEST_MAX))], ..call("fast") };
         let LookupAnswer::Failed(why) = plugins.perform(&large, &[], &Map::new()) else { panic!() };
         assert_eq!(why, "its arguments are larger than 1 MiB");
+    }
+
+    #[test]
+    fn slow_hosts_leave_a_process_to_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let end = dir.path().join("end");
+        let script = format!(
+            "while read -r line; do case $line in *slow*) : > {}/$$; while [ ! -e {} ]; do sleep 0.05; done;; esac; \
+             echo '{{\"items\": [1]}}'; done",
+            dir.path().display(),
+            end.display()
+        );
+        let python = Some(["sh", "-c", &script, "sh"].map(OsString::from).to_vec());
+        let slow_after = Duration::ZERO;
+        let plugins = Arc::new(LookupPlugins { python, slow_after, ..LookupPlugins::new(dir.path().to_owned()) });
+        let perform = |plugins: &LookupPlugins, host: &str, name: &str| {
+            let variables = Map::from_iter([("inventory_hostname".to_owned(), json!(host))]);
+            plugins.perform(&LookupCall::new(name, Vec::new()), &[], &variables)
+        };
+        let one = LookupAnswer::Items(vec![json!(1)]);
+        let hosts = ["a", "b", "c", "d"];
+        for host in hosts {
+            assert_eq!(perform(&plugins, host, "fast"), one);
+        }
+        let calls = hosts.map(|host| {
+            let own = Arc::clone(&plugins);
+            std::thread::spawn(move || perform(&own, host, "slow"))
+        });
+        let deadline = Instant::now() + ANSWER_TIMEOUT / 2;
+        while fs::read_dir(dir.path()).unwrap().count() < SLOW_MAX && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(plugins.processes.lock().unwrap().busy, SLOW_MAX, "the fourth slow host waits");
+        assert_eq!(perform(&plugins, "e", "fast"), one);
+        fs::write(&end, "").unwrap();
+        for call in calls {
+            assert_eq!(call.join().unwrap(), one);
+        }
     }
 }
