@@ -145,6 +145,11 @@ fn a_host_chooses_neither_a_file_nor_a_program_of_the_controller() {
     - {synchronize: {src: '{{ dir }}/plain', dest: '{{ r.stdout }}', mode: pull}, register: d, ignore_errors: true}
     - {synchronize: {src: plain, dest: 'rsync:{{ r.stdout }}'}, register: e, ignore_errors: true}
     - {synchronize: {src: plain, dest: 'elsewhere:/x'}, register: f, ignore_errors: true}
+    - {synchronize: {src: plain, dest: '{{ dir }}/y$HOME'}, register: named}
+    - {file: {path: '{{ dir }}/sent', state: directory}}
+    - {file: {src: /etc/hostname, dest: '{{ dir }}/sent/link', state: link, force: true}}
+    - {copy: {dest: '{{ dir }}/sent/file', content: f}}
+    - {synchronize: {src: '{{ dir }}/sent/', dest: '{{ dir }}/got', mode: pull}}
     - {synchronize: {src: plain, dest: '{{ r.stdout }}-copy'}, register: g}
     - copy:
         dest: '{{ dir }}/out'
@@ -166,6 +171,10 @@ fn a_host_chooses_neither_a_file_nor_a_program_of_the_controller() {
     }
     assert!(lines[5].contains("names a host"), "{out}");
     assert_eq!(fs::read_to_string(server.path("secret-copy")).expect("the host may choose its own file"), "p\n");
+    // The environment of the controller is not part of the path on the host, and a link that the
+    // host sends does not lead elsewhere.
+    assert!(server.path("y$HOME").exists(), "{text}");
+    assert!(server.path("got/file").exists() && server.path("got/link").symlink_metadata().is_err(), "{text}");
     assert!(!server.path("x1").exists() && !server.path("x2").exists() && !server.path("x3").exists());
 }
 

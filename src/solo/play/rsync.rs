@@ -55,12 +55,9 @@ pub(super) fn connect(
     (root, playbook): (&Path, &str),
     made: &MadeFiles,
 ) -> Result<(), String> {
-    if found.here && found.route != RsyncRoute::Here {
-        transfer.check_origin()?;
-        let is_made = || Path::new(transfer.local_path()).canonicalize().is_ok_and(|path| made.contains(&path));
-        if transfer.is_local_path_by_host() && !is_made() {
-            return Err(transfer.explain_local_path());
-        }
+    if found.route != RsyncRoute::Here {
+        let is_made = |path: &Path| path.is_absolute() && path.canonicalize().is_ok_and(|path| made.contains(&path));
+        transfer.check_origin(|path| !found.here || is_made(path))?;
     }
     if found.here {
         let path = find_local_path(transfer.local_path(), &transfer.file, (root, playbook));

@@ -6,7 +6,8 @@
 //!                                 controller: finds the connection -> RsyncTransfer::connect
 //! ```
 //! The host may be compromised. So the options are evaluated on the controller, once with and once
-//! without the values of the host. `by_host` names the options on which it has an influence.
+//! without the values of the host. `by_host` names the options on which it has an influence. The
+//! environment of the task counts as an option, because it decides which programs run.
 
 use super::include_chain::TaskPath;
 use super::{ControllerView, DelegatedRequest, DelegationError, ReceivedState};
@@ -22,11 +23,15 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// The name of the environment of a task, as in playbooks.
+const ENVIRONMENT: &str = "environment";
+
 /// What the task says about rsync, without templates.
 #[derive(Debug)]
 pub struct RsyncTransfer {
     options: Map<String, Value>,
-    /// The options on whose values the host of the plan has an influence.
+    environment: Map<String, Value>,
+    /// The options on whose values the host of the plan has an influence, and perhaps `environment`.
     by_host: BTreeSet<String>,
     privileges: TaskPrivileges,
     /// The file with the task, for relative paths.
@@ -56,22 +61,31 @@ impl RsyncTransfer {
         if task.module != SYNCHRONIZE || !task.args.contains_key(CONNECTS) {
             return Ok(None);
         }
-        let (evaluated, trace) = with_trace(|| (variable_scope::args(scope, task), privileges::evaluate(task, scope)));
+        let ((options, environment, privileges), trace) = with_trace(|| {
+            let environment = variable_scope::environment(scope, task);
+            (variable_scope::args(scope, task), environment, privileges::evaluate(task, scope))
+        });
         if trace.unknown {
             return Err(DelegationError::Unknown);
         }
-        let (mut options, privileges) =
-            (evaluated.0.map_err(DelegationError::Failed)?, evaluated.1.map_err(DelegationError::Failed)?);
+        let failed = DelegationError::Failed;
+        let (mut options, environment, privileges) =
+            (options.map_err(failed)?, environment.map_err(failed)?, privileges.map_err(failed)?);
         options.remove(CONNECTS);
         let own = scope_without_host(plan, request, controller);
+        let is_own_environment =
+            own.as_ref().is_some_and(|own| variable_scope::environment(own, task).is_ok_and(|own| own == environment));
         let is_same = |value: &Value| {
             let render = |scope: &ExprScope| expr::render_json(scope, value).ok();
             own.as_ref().is_some_and(|own| render(own) == render(scope))
         };
         let is_literal = |value: &Value| !has_markup(&value.to_string());
         let by_host = task.args.iter().filter(|(_, value)| !is_literal(value) && !is_same(value));
-        let by_host = by_host.map(|(name, _)| name.clone()).collect();
-        Ok(Some(Self { options, by_host, privileges, file: task.place.file.clone() }))
+        let by_host = by_host.map(|(name, _)| name.as_str());
+        let by_host = by_host.chain((!environment.is_empty() && !is_own_environment).then_some(ENVIRONMENT));
+        let by_host = by_host.map(str::to_owned).collect();
+        let environment = environment.into_iter().map(|(name, text)| (name, text.into())).collect();
+        Ok(Some(Self { options, environment, by_host, privileges, file: task.place.file.clone() }))
     }
 
     /// Whether rsync copies from the host of the plan.
@@ -101,24 +115,17 @@ impl RsyncTransfer {
         self.options.insert(self.local_option().to_owned(), path.into());
     }
 
-    /// Whether the host has an influence on the path on the machine that runs rsync.
-    pub fn is_local_path_by_host(&self) -> bool {
-        self.by_host.contains(self.local_option())
-    }
-
-    /// Why the host may not choose the path on the controller.
-    pub fn explain_local_path(&self) -> String {
-        explain_origin(self.local_option())
-    }
-
-    /// The error names an option on which the host has an influence and that could run a program on
-    /// the machine that runs rsync, or read a file there.
-    pub fn check_origin(&self) -> Result<(), String> {
-        let free = [self.remote_option(), self.local_option()];
-        let remote = self.text(self.remote_option());
-        let named = self.by_host.iter().find(|name| !free.contains(&name.as_str()));
-        let address = Some(free[0]).filter(|name| self.by_host.contains(*name) && remote.contains(':'));
-        match named.map(String::as_str).or(address) {
+    /// The error names an option on which the host has an influence, and that could run a program
+    /// on the machine that runs rsync, or read or write a file there. `may_choose` says whether the
+    /// host may choose this path on that machine.
+    pub fn check_origin(&self, may_choose: impl Fn(&Path) -> bool) -> Result<(), String> {
+        let (remote, local) = (self.remote_option(), self.local_option());
+        let is_free = |name: &str| match name {
+            _ if name == remote => !self.text(remote).contains(':'),
+            _ if name == local => may_choose(Path::new(self.local_path())),
+            _ => false,
+        };
+        match self.by_host.iter().find(|name| !is_free(name)) {
             None => Ok(()),
             Some(name) => Err(explain_origin(name)),
         }
@@ -151,14 +158,23 @@ impl RsyncTransfer {
             }
         }
         // What was evaluated here is not evaluated again.
-        if let Some(option) = options.iter().find(|(_, value)| has_markup(&value.to_string())) {
-            return Err(format!("the value of `{}` contains markup", option.0));
+        let environment = Value::Object(self.environment);
+        if let Some(option) = options
+            .iter()
+            .chain([(&ENVIRONMENT.to_owned(), &environment)])
+            .find(|(_, value)| has_markup(&value.to_string()))
+        {
+            return Err(format!(
+                "the value of `{}` must be plain text; remove `{{{{ }}}}` from the variable that it comes from",
+                option.0
+            ));
         }
         let connects = !matches!(route, RsyncRoute::Here);
         for play in &mut plan.plays {
             for step in play.sections.iter_mut().flatten() {
                 let PlanStep::Task(task) = step else { continue };
                 task.args.clone_from(&options);
+                task.environment = vec![environment.clone()];
                 task.privileges = if connects { TaskPrivileges::default() } else { self.privileges.clone() };
             }
         }
@@ -169,7 +185,7 @@ impl RsyncTransfer {
 /// Says that only the playbook may choose the option.
 fn explain_origin(option: &str) -> String {
     format!(
-        "only the playbook and the inventory may choose `{option}`, because rsync runs on the controller; it depends \
+        "only the playbook and the inventory may choose `{option}`, because rsync runs on another machine; it depends \
          on facts, on results of tasks, or on variables that a task has set"
     )
 }

@@ -27,9 +27,8 @@ pub fn synchronize(call: &mut ModuleCall) -> ModuleResult {
     let missing =
         |_| "the machine that runs the task has no program `rsync`; install the package rsync there".to_owned();
     let program = call.find_program("rsync").map_err(missing)?;
-    let command = command_line(call, &program, check)?;
-    let words = word_split::split_words(&command).map_err(|why| format!("`rsync_opts`: {why}"))?;
-    let argv = words.iter().map(|word| call.expand(&word.text)).collect();
+    let RsyncCommand { argv, shown } = command_line(call, &program, check)?;
+    let command = shown.join(" ");
     let job = CommandSpec { argv, umask: Some(UMASK), ..CommandSpec::default() };
     if !check {
         call.ground.node.begin_change()?;
@@ -71,17 +70,38 @@ pub fn synchronize(call: &mut ModuleCall) -> ModuleResult {
     Ok(TaskOutcome { changed, diff, ..TaskOutcome::default() }.with_result(keys))
 }
 
-/// The command of rsync as Ansible builds and registers it.
-fn command_line(call: &ModuleCall, program: &str, check: bool) -> Result<String, String> {
-    let mut words = vec![program.to_owned()];
-    let mut add = |holds: bool, option: &str| {
+/// The command of rsync.
+struct RsyncCommand {
+    argv: Vec<String>,
+    /// The same words, quoted for a shell where Ansible quotes them.
+    shown: Vec<String>,
+}
+
+impl RsyncCommand {
+    fn add(&mut self, holds: bool, option: &str) {
         if holds {
-            words.push(option.to_owned());
+            self.add_quoted(option, option);
         }
-    };
+    }
+
+    fn add_quoted(&mut self, word: &str, shown: &str) {
+        self.argv.push(word.to_owned());
+        self.shown.push(shown.to_owned());
+    }
+}
+
+/// The command of rsync as Ansible builds and registers it. Only what the playbook itself writes for
+/// this machine may contain `$NAME` and `~`: the host may have an influence on the path on the other
+/// machine, and would get values of the environment of this machine.
+fn command_line(call: &ModuleCall, program: &str, check: bool) -> Result<RsyncCommand, String> {
+    let mut command = RsyncCommand { argv: vec![program.to_owned()], shown: vec![program.to_owned()] };
+    let mut add = |holds: bool, option: &str| command.add(holds, option);
     let delays = call.flag("delay_updates", true);
+    let connects = call.text(&[RSYNC_SHELL]).is_some();
+    let pulls = connects && call.text(&["mode"]).as_deref() == Some("pull");
     add(delays, "--delay-updates");
-    add(delays, "-F");
+    // With `delete`, rsync would read the rules of `.rsync-filter` in files that the host has sent.
+    add(delays && !(pulls && call.flag("delete", false)), "-F");
     add(call.flag("compress", true), "--compress");
     let timeout = call.text(&["rsync_timeout"]).filter(|seconds| seconds != "0");
     add(timeout.is_some(), &format!("--timeout={}", timeout.as_deref().unwrap_or_default()));
@@ -104,18 +124,28 @@ fn command_line(call: &ModuleCall, program: &str, check: bool) -> Result<String,
         }
     }
     add(call.flag("dirs", false), "--dirs");
-    let (src, dest) = (path(call, "src")?, path(call, "dest")?);
+    // What the host sends as a link would lead a later task to another file of this machine.
+    for option in ["--safe-links", "--no-devices", "--no-specials"] {
+        add(pulls, option);
+    }
+    let remote = connects.then_some(if pulls { "src" } else { "dest" });
+    let (src, dest) = (path(call, "src", remote)?, path(call, "dest", remote)?);
     if src.starts_with("rsync://") && dest.starts_with("rsync://") {
         return Err("either src or dest must be a localhost".to_owned());
     }
     let options = split_options(call, "rsync_opts");
     if let Some(shell) = call.text(&[RSYNC_SHELL]).filter(|_| !options.iter().any(|option| option.contains("--rsh"))) {
-        add(true, &format!("--rsh={}", shell_quote(&shell)));
+        command.add_quoted(&format!("--rsh={shell}"), &format!("--rsh={}", shell_quote(&shell)));
     }
     if let Some(path) = call.text(&["rsync_path"]).filter(|path| !path.is_empty()) {
-        add(true, &format!("--rsync-path={}", shell_quote(&path)));
+        command.add_quoted(&format!("--rsync-path={path}"), &format!("--rsync-path={}", shell_quote(&path)));
     }
-    options.iter().for_each(|option| add(true, option));
+    for option in &options {
+        let words = word_split::split_words(option).map_err(|why| format!("`rsync_opts`: {why}"))?;
+        command.argv.extend(words.iter().map(|word| call.expand(&word.text)));
+        command.shown.push(option.clone());
+    }
+    let mut add = |holds: bool, option: &str| command.add(holds, option);
     add(call.flag("partial", false), "--partial");
     let links = split_options(call, "link_dest");
     for (at, dir) in links.iter().enumerate() {
@@ -131,10 +161,13 @@ fn command_line(call: &ModuleCall, program: &str, check: bool) -> Result<String,
         }
         add(true, &format!("--link-dest={dir}"));
     }
-    add(true, &format!("--out-format='{MARKER}%i %n%L'"));
-    add(true, &shell_quote(&src));
-    add(true, &shell_quote(&dest));
-    Ok(words.join(" "))
+    command.add_quoted(&format!("--out-format={MARKER}%i %n%L"), &format!("--out-format='{MARKER}%i %n%L'"));
+    for path in [&src, &dest] {
+        // A path that begins like an option must not be one.
+        let word = if path.starts_with('-') { format!("./{path}") } else { path.clone() };
+        command.add_quoted(&word, &shell_quote(&word));
+    }
+    Ok(command)
 }
 
 /// The items of an option that is a list or a text with commas.
@@ -146,9 +179,11 @@ fn split_options(call: &ModuleCall, name: &str) -> Vec<String> {
     }
 }
 
-/// A path of rsync. A relative path is one of the controller, below the directory of the playbook.
-fn path(call: &ModuleCall, name: &str) -> Result<String, String> {
-    let text = call.expand(&call.required_text(&[name])?);
+/// A path of rsync; `remote` is the option with the path on the other machine. A relative path is one
+/// of the controller, below the directory of the playbook.
+fn path(call: &ModuleCall, name: &str, remote: Option<&str>) -> Result<String, String> {
+    let text = call.required_text(&[name])?;
+    let text = if remote == Some(name) { text } else { call.expand(&text) };
     let base = call.text(&[PLAYBOOK_DIR]).filter(|dir| !dir.is_empty());
     let Some(base) = base.filter(|_| !text.starts_with('/') && !text.contains(':')) else { return Ok(text) };
     let in_files = format!("{base}/files/{text}");

@@ -21,6 +21,8 @@ const PLAYBOOK: &str = "\
     - {synchronize: {src: /x, dest: /y}, connection: local}
     - {synchronize: {src: /x, dest: /y}, delegate_to: db1, become: true, become_user: app}
     - {set_fact: {set: '{{ r.stdout }}'}}
+    - {synchronize: {src: /x, dest: /y}, environment: {PATH: '{{ ansible_hostname }}'}}
+    - {synchronize: {src: /x, dest: /y}, environment: {PATH: '/bin{{ tree }}'}}
 ";
 
 fn plan() -> Plan {
@@ -56,18 +58,19 @@ fn a_host_chooses_only_its_own_path() {
     let task = request(2, json!([1, "b"])).unwrap();
     assert_eq!(task.host, "localhost");
     let transfer = task.rsync.as_ref().unwrap();
-    assert_eq!((transfer.check_origin(), transfer.is_local_path_by_host()), (Ok(()), false));
+    assert_eq!(transfer.check_origin(|_| false), Ok(()));
     assert_eq!(transfer.local_path(), "/srv/tree/b");
+    assert_eq!(request(13, Value::Null).unwrap().rsync.unwrap().check_origin(|_| false), Ok(()));
     for (task, option, local) in [(3, None, true), (4, None, true), (5, Some("rsync_opts"), false)] {
         let task = request(task, Value::Null).unwrap();
         let transfer = task.rsync.as_ref().unwrap();
-        let said = transfer.check_origin().err();
+        let said = transfer.check_origin(|_| true).err();
         assert_eq!(said.as_deref().map(|said| said.contains(&format!("`{}`", option.unwrap()))), option.map(|_| true));
-        assert_eq!(transfer.is_local_path_by_host(), local);
+        assert!(!local || transfer.check_origin(|_| false).is_err());
     }
-    for (task, option) in [(6, "link_dest"), (7, "dest")] {
+    for (task, option) in [(6, "link_dest"), (7, "dest"), (12, "environment")] {
         let task = request(task, Value::Null).unwrap();
-        let said = task.rsync.as_ref().unwrap().check_origin().unwrap_err();
+        let said = task.rsync.as_ref().unwrap().check_origin(|_| true).unwrap_err();
         assert!(said.contains(&format!("may choose `{option}`")), "{said}");
     }
 }
