@@ -325,8 +325,8 @@ impl Compiler<'_> {
         out
     }
 
-    /// Adds files that a computed `src` may name although an earlier directory has other matches:
-    /// the file that the known variables name, and all templates.
+    /// Adds files of later directories for a computed `src`: the file that the known variables name,
+    /// and for templates all matches.
     fn add_other_directories(
         &self,
         own: &Context,

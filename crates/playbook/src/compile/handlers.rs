@@ -4,7 +4,7 @@ use super::diagnostics::key_of;
 use super::refusal::{self, RefusedTask};
 use super::{Compiler, Context};
 use crate::lang::yaml::{SpannedData, SpannedNode};
-use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, Task, TaskCondition};
+use crate::plan::{Choices, Handler, PlanStep, Play, RejectedChoices, SourcePlace, Task, TaskCondition};
 use crate::vars::var_map;
 use remoor_model::{Fault, did_you_mean};
 use std::collections::BTreeSet;
@@ -21,13 +21,16 @@ impl Compiler<'_> {
         }
         for item in items {
             // The handlers in a block or in an imported file have their own names.
+            let mut places: Vec<SourcePlace> = Vec::new();
             for step in self.task(item, &context) {
                 let (task, choices, refused) = match step {
                     PlanStep::Task(task) => (*task, Choices::new(), RejectedChoices::new()),
                     PlanStep::Include(include) => (include.task, include.choices, include.refused),
                     PlanStep::Block(_) => continue,
                 };
-                let listen = self.listens(&task, item, &context);
+                let before = places.iter().filter(|place| **place == task.place).count();
+                places.push(task.place.clone());
+                let listen = self.listens(&task.place, before, item, &context);
                 let mut names = vec![task.name.clone()];
                 if let Some(role) = &context.role {
                     names.push(format!("{} : {}", role.name, task.name));
@@ -39,10 +42,11 @@ impl Compiler<'_> {
         out
     }
 
-    /// Reads the `listen` names of a handler, which is the entry `item` of `handlers`, or a task of
-    /// its block or of an imported file.
-    fn listens(&mut self, task: &Task, item: &SpannedNode, context: &Context) -> Vec<String> {
-        let file = &task.place.file;
+    /// Reads the `listen` names of the handler at `place`, which is the entry `item` of `handlers`,
+    /// or a task of its block or of an imported file. `before` is the number of earlier handlers on
+    /// the same line.
+    fn listens(&mut self, place: &SourcePlace, before: usize, item: &SpannedNode, context: &Context) -> Vec<String> {
+        let file = &place.file;
         let parsed = self.cache.parsed.get(file).cloned().and_then(Result::ok);
         let items = match *file == context.file {
             true => std::slice::from_ref(item),
@@ -52,11 +56,8 @@ impl Compiler<'_> {
             Some(inner) => inner,
             None => std::slice::from_ref(item),
         });
-        let is_written = |item: &&SpannedNode| {
-            let name = item.get("name").and_then(SpannedNode::text);
-            item.line == task.place.line && name.is_none_or(|name| name == task.name)
-        };
-        let listen = tasks.filter(is_written).find_map(|item| item.get("listen")).cloned();
+        let written = tasks.filter(|item| item.line == place.line).nth(before);
+        let listen = written.and_then(|item| item.get("listen")).cloned();
         listen.map(|listen| self.word_list(file, "listen", &listen)).unwrap_or_default()
     }
 
@@ -66,7 +67,12 @@ impl Compiler<'_> {
         let ineffective = ["rescue", "always"].into_iter().filter_map(|name| Some((name, node.get(name)?)));
         for (name, part) in ineffective {
             let message = format!("`{name}` has no effect in a block of handlers");
-            self.warn(&own.file, (part.line, part.column), message, "notify a handler with `include_tasks`");
+            self.warn(
+                &own.file,
+                (part.line, part.column),
+                message,
+                "move these tasks to a file, and notify a handler that includes the file with `include_tasks`",
+            );
         }
         let Some(block) = node.get("block") else { return Vec::new() };
         if let Some(inner) = block.list().unwrap_or_default().iter().find(|item| item.get("block").is_some()) {

@@ -267,7 +267,7 @@ impl Compiler<'_> {
             let written = task.repeat.as_ref().map(|repeat| repeat.items.to_string()).unwrap_or_default();
             // A computed name such as `{{ a }}/{{ b }}.yml` also matches files of handlers.
             let handlers = inner.handler || name.contains("handlers") || written.contains("handlers");
-            let fits = |path: &str| handlers || !assets::parent(path).ends_with("/handlers");
+            let fits = |path: &str| handlers || assets::parent(path).rsplit('/').next() != Some("handlers");
             found.retain(|_, path| fits(path) && !inner.open.contains(path) && self.shape(path).0);
             if found.is_empty() || found.len() > CHOICES_MAX {
                 let message = format!("`{name}` could refer to {} files, expected 1 to {CHOICES_MAX}", found.len());

@@ -215,9 +215,13 @@ fn the_tasks_of_a_block_are_handlers() {
         &[("site.yml", text)],
         expect![[r#"
             site.yml:5:15: warning: `rescue` has no effect in a block of handlers
-              hint: notify a handler with `include_tasks`
+              hint: move these tasks to a file, and notify a handler that includes the file with `include_tasks`
         "#]],
     );
+    let on_one_line = "- {hosts: all, tasks: [{command: a, notify: topic}], handlers: [{block: [{command: b}, {command: c, listen: topic}]}]}";
+    let plan = compile_files(&[("site.yml", on_one_line)], &[]).plan;
+    let listens: Vec<_> = plan.plays[0].handlers.iter().map(|handler| handler.listen.len()).collect();
+    assert_eq!(listens, [0, 1]);
     let included =
         "- {hosts: all, tasks: [{command: a, notify: topic}], handlers: [{include_tasks: a.yml, listen: topic}]}";
     let plan = compile_files(&[("site.yml", included), ("a.yml", "- {name: inner, debug: }\n")], &[]).plan;

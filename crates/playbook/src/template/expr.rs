@@ -211,8 +211,11 @@ pub fn truth(scope: &ExprScope, text: &str) -> Result<bool, Error> {
         _ => {}
     }
     if value.kind() != ValueKind::Bool {
-        let message =
-            format!("a condition must give true or false, found a value of type {}", python::type_name(&value));
+        let message = format!(
+            "a condition must be true or false, found a value of type {}; write `x | bool` or \
+                `x | length > 0`",
+            python::type_name(&value)
+        );
         return Err(Error::new(ErrorKind::InvalidOperation, message));
     }
     Ok(value.is_true())
