@@ -196,15 +196,12 @@ fn a_survivor_rebuilds_the_cluster_without_losing_decisions() {
     }
     for lost in [1, 2] {
         let home = cluster.manager(lost);
-        wait_until("the log is archived", || {
+        wait_until("the log is archived, and the reason logged", || {
             let now = identity(&home);
             let kept = archived_raft_dirs(&home);
             let whole = kept.first().is_some_and(|kept| kept.join("log.redb").exists());
-            (now["raft"].is_null() && now["epoch"] == after["epoch"] && whole).then_some(())
-        });
-        // The manager writes this line after it has archived the log.
-        wait_until("the reason is in the log", || {
-            fs::read_to_string(home.join("log")).expect("a log").contains("wrong-epoch").then_some(())
+            let told = fs::read_to_string(home.join("log")).expect("a log").contains("wrong-epoch");
+            (now["raft"].is_null() && now["epoch"] == after["epoch"] && whole && told).then_some(())
         });
         assert!(!home.join("raft").exists() && !home.join("ca").exists());
     }
