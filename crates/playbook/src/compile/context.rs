@@ -34,6 +34,8 @@ pub(super) struct Context {
     pub login_user: Option<String>,
     /// Whether the tasks are delegated to the host of the plan itself.
     pub delegated_here: bool,
+    /// Why tasks that access a host are refused, because of a `delegate_to`: file, place, message.
+    pub refused_delegation: Option<(String, (u32, u32), String)>,
     /// Directories of the roles that depend on the current role.
     pub needing: Vec<String>,
     /// Task files that are being read, outermost first.
@@ -88,8 +90,6 @@ pub(super) struct InheritedKeywords {
     pub throttle: u32,
     /// The host that runs the tasks instead of the host of the plan; may contain markup.
     pub delegate_to: Option<String>,
-    /// Why tasks that access a host are refused, because of a `delegate_to`: file, place, message.
-    pub refused_delegation: Option<(String, (u32, u32), String)>,
     pub delegate_facts: bool,
     /// Whether the tasks run on the controller (`connection: local`).
     pub local: bool,

@@ -279,7 +279,7 @@ impl Compiler<'_> {
     /// can be delegated to another host only if the run has a controller.
     fn delegation(&mut self, file: &str, node: &SpannedNode, context: &mut Context) {
         let Some(to) = node.get("delegate_to") else { return };
-        context.keywords.refused_delegation = None;
+        context.refused_delegation = None;
         if to.data == SpannedData::Null {
             context.keywords.delegate_to = None;
             context.delegated_here = false;
@@ -300,7 +300,7 @@ impl Compiler<'_> {
         if !self.options.delegates {
             let shown = name.unwrap_or(text);
             let message = format!("`delegate_to` another host (`{shown}`) is not part of the language");
-            context.keywords.refused_delegation = Some((file.to_owned(), at, message));
+            context.refused_delegation = Some((file.to_owned(), at, message));
             context.keywords.delegate_to = None;
             return;
         }
@@ -322,9 +322,8 @@ impl Compiler<'_> {
     /// Refuses a delegated task of a fleet. A task that needs no host, such as `assert`, has its
     /// effect on the host of the play, as in Ansible.
     pub(super) fn refuse_delegation(&mut self, module: &str, context: &Context) {
-        let keywords = &context.keywords;
-        let is_idle = NEED_NO_HOST.contains(&module) && !keywords.delegate_facts;
-        if let Some((file, at, message)) = keywords.refused_delegation.as_ref().filter(|_| !is_idle) {
+        let is_idle = NEED_NO_HOST.contains(&module) && !context.keywords.delegate_facts;
+        if let Some((file, at, message)) = context.refused_delegation.as_ref().filter(|_| !is_idle) {
             self.fault_hint(file, *at, message.clone(), HINT_ANSIBLE);
         }
     }
