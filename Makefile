@@ -58,7 +58,8 @@ long-sim:
 	$(call logged,REMOOR_SIM_SEEDS=100000 $(SIM) --nocapture)
 
 # Compares topics of Ansible's language with recorded results of Ansible. The programs
-# `tests/corpus/ansible.py` and `tests/goss/corpus.py` measure public content, which they clone.
+# `tests/corpus/ansible.py`, `tests/corpus/import.py` and `tests/goss/corpus.py` measure public
+# content, which they clone.
 long-topics: test-tools
 	$(CARGO) build --quiet --bins
 	$(call logged,REMOOR_ANSIBLE_PYTHON=$(TOOLS)/ansible/bin/python3 python3 tests/corpus/topics.py --work $(LOGS)/topics \

@@ -17,7 +17,7 @@ of the service match it; if it is the symlink of a unit in `units` or in the che
 file of accounts, and the checks name each account and membership that changed. These are not
 counted: /dev, /proc, /run, /sys, /tmp, logs, caches, the records of dpkg and systemd, the backups
 of account files, the files of packages that the run removes, PID files, locks and sockets, the
-copies that `backup: true` leaves, and what remoor itself leaves.
+copies that `backup: true` leaves, and what remoor itself leaves. `IGNORED` lists the paths.
 
 The hosts come from outside: `--fresh` is a shell command that makes a fresh host, `--remove` one
 that removes it, and `--within` begins each command that must run on the network of the host.
@@ -196,11 +196,13 @@ class Fleet:
 
     def owns(self, path, before, after):
         if path in ACCOUNTS:
-            return set(find_changed_accounts(before, after, path)) <= self.accounts
+            accounts = set(find_changed_accounts(before, after, path))
+            return bool(accounts) and accounts <= self.accounts
         link = re.fullmatch(r"/etc/systemd/system/(?:[^/]+\.(?:wants|requires)/)?([^/]+)", path)
         legacy = re.fullmatch(r"/etc/rc.\.d/[SK]\d\d([^/]+)", path)
         unit = link.group(1) if link else f"{legacy.group(1)}.service" if legacy else None
-        if unit in self.units:
+        kinds = {listing["found"][path][0] for listing in (before, after) if path in listing["found"]}
+        if unit in self.units and kinds == {stat.S_IFLNK}:
             return True
         below = [glob.rstrip("/") + "/*" for glob in self.state]
         below += [glob + "*" for glob in self.files if glob.endswith("/")]

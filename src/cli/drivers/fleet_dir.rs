@@ -71,7 +71,7 @@ pub fn import(request: &ImportRequest) -> Result<(ImportSummary, Vec<Fault>), Ve
             vec![Fault::error(&request.into.display().to_string(), 0, 0, format!("can't be written: {e}"))]
         })?;
         faults = lint_here();
-        let hint = "so the groups have `provisioner: ansible`, and the managers need ansible-core";
+        let hint = "install ansible-core on the managers, because all groups have `provisioner: ansible` now";
         let warn = |fault: &Fault| Fault::warn(&fault.file, fault.line, fault.column, fault.message.clone()).hint(hint);
         summary.needs_ansible = reasons.iter().map(warn).collect();
     }
@@ -136,7 +136,8 @@ mod tests {
             assert_eq!(config.contains(ANSIBLE), is_refused, "{config}");
             let places: Vec<u32> = summary.needs_ansible.iter().map(|fault| fault.line).collect();
             assert_eq!(places, if is_refused { vec![3] } else { vec![] });
-            // The second import reads the directory of the playbook again.
+            // Otherwise the second import would copy the first fleet, because it lies in the directory
+            // of the playbook.
             std::fs::remove_dir_all(request.into).unwrap();
         }
     }

@@ -83,7 +83,7 @@ pub struct ImportedService {
 pub fn import(request: &ImportRequest) -> Result<ImportSummary, Vec<Fault>> {
     let facts = match &request.facts {
         Some(path) => read_facts(path).map_err(|fault| vec![fault])?,
-        None => debian_facts(),
+        None => debian_12_facts(),
     };
     let play = PlayRequest {
         playbook: request.playbook.clone(),
@@ -119,11 +119,17 @@ pub fn import(request: &ImportRequest) -> Result<ImportSummary, Vec<Fault>> {
 pub fn provision_with_ansible(dir: &Path) -> std::io::Result<()> {
     let path = dir.join("remoor.yml");
     let mut out = String::new();
+    let mut groups = 0;
     for line in fs::read_to_string(&path)?.lines() {
         out.push_str(&format!("{line}\n"));
         if line.starts_with("    provision: ") {
             out.push_str("    provisioner: ansible\n");
+            groups += 1;
         }
+    }
+    // `text::generate` has written the file, so a missing key is a fault of these two functions.
+    if groups == 0 {
+        return Err(std::io::Error::other("remoor.yml has no group with `provision`"));
     }
     fs::write(path, out)
 }
@@ -180,9 +186,10 @@ fn read_facts(path: &Path) -> Result<Map<String, Value>, Fault> {
     Ok(with_both_names(inner))
 }
 
-/// Facts of every Debian 12. The architecture differs from host to host. The point release differs
-/// too, but the names of files and the conditions of roles mostly depend on the major version only.
-fn debian_facts() -> Map<String, Value> {
+/// Facts of a Debian 12.12 host. The architecture differs from host to host, so it is not among them.
+/// The point release differs too, but the names of files and the conditions of roles mostly depend
+/// on the major version only.
+fn debian_12_facts() -> Map<String, Value> {
     let facts = json!({
         "distribution": "Debian",
         "distribution_major_version": "12",

@@ -30,9 +30,10 @@ const SHARED: [&str; 14] = [
 ];
 /// The directory of the home directories that no option names.
 const HOMES: &str = "/home";
-/// Modules whose changes do not last, or that change no file of their own.
+/// Modules whose changes do not last.
 const TRANSIENT: [&str; 2] = ["reboot", "tempfile"];
-/// Options that decide neither which files a task makes nor whether it makes them.
+/// Options without which the path of a task is still known, or known to be unknown:
+/// `created_file` returns None where `src`, `url` or `repo` would give the name.
 const DETAILS: [&str; 40] = [
     "attributes",
     "backup",
@@ -294,6 +295,7 @@ fn touched_paths(task: &PredictedTask, args: &Map<String, Value>) -> Vec<Part> {
             text(args, "path").map(|path| vec![path.to_owned(), format!("{path}.pub")]).unwrap_or_default()
         }
         "ufw" => ["ufw.conf", "user.rules", "user6.rules"].map(|name| format!("/etc/ufw/{name}")).into(),
+        // Their `path` and `dest` are not files that last.
         "mysql_db" | "mysql_user" | "postgresql_db" | "postgresql_user" | "uri" => Vec::new(),
         _ if text(args, "state") == Some("directory") => Vec::new(),
         _ => ["path", "dest"].iter().filter_map(|name| text(args, name)).map(str::to_owned).collect(),

@@ -122,9 +122,10 @@ fn cleanup(work: &ServiceParts, groups: &[ImportedGroup]) -> String {
         })
     };
     let plays = groups.iter().filter(|group| !group.services.is_empty()).map(play).collect();
-    let comment = "# Written by `remoor import`: the inverse of the provisioning. Each step names its task.\n\
-                   # These stay: data, packages, accounts, files that are only edited, whatever the\n\
-                   # playbook may not make again, and what managers need to reach the node.\n";
+    let comment = "# Written by `remoor import`: the inverse of the provisioning. Each step names its task,\n\
+                   # except the two that forget removed units and keep accounts. These stay: data,\n\
+                   # packages, accounts, files that are only edited, whatever the playbook may not\n\
+                   # make again, and what managers need to reach the node.\n";
     yaml(comment, &Value::Array(plays))
 }
 
