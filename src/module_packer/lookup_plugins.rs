@@ -17,10 +17,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of processes. A host waits for one answer at a time, so it uses one process, and
 /// a slow lookup of one host does not delay those of the other hosts.
 const PROCESSES_MAX: usize = 4;
-/// Maximum number of processes of slow hosts, so that one process stays free for the others.
-const SLOW_MAX: usize = PROCESSES_MAX - 1;
-/// A host whose calls have taken longer than this in total is slow.
-const SLOW_AFTER: Duration = Duration::from_secs(20);
+/// Maximum number of processes of heavy hosts, so that one process stays free for the others.
+const HEAVY_MAX: usize = PROCESSES_MAX - 1;
+/// A host whose calls have taken longer than this in total is heavy.
+const HEAVY_AFTER: Duration = Duration::from_secs(20);
 /// Maximum size in bytes of a request, which the process reads as one line.
 const REQUEST_MAX: usize = (1 << 20) - 2;
 
@@ -33,15 +33,17 @@ pub struct LookupPlugins {
     processes: Mutex<Processes>,
     /// Signals that a process is free.
     freed: Condvar,
-    slow_after: Duration,
+    heavy_after: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Processes {
     idle: Vec<PackerProcess>,
     busy: usize,
-    /// Number of busy processes of slow hosts.
-    slow: usize,
+    /// Number of busy processes of heavy hosts.
+    heavy: usize,
+    /// Number of calls that wait for a process.
+    waiting: usize,
     /// The time that the calls of each host have taken.
     spent: BTreeMap<String, Duration>,
 }
@@ -51,14 +53,14 @@ struct Permit<'h> {
     /// None: the caller starts one.
     process: Option<PackerProcess>,
     host: &'h str,
-    /// Whether the host counts as slow.
-    slow: bool,
+    /// Whether the host counts as heavy.
+    heavy: bool,
     begun: Instant,
 }
 
 impl LookupPlugins {
     pub fn new(root: PathBuf) -> Self {
-        Self { root, python: None, processes: Mutex::default(), freed: Condvar::new(), slow_after: SLOW_AFTER }
+        Self { root, python: None, processes: Mutex::default(), freed: Condvar::new(), heavy_after: HEAVY_AFTER }
     }
 
     /// Performs a lookup, or calls a filter or test. `dirs` are absolute paths. A lookup searches
@@ -94,23 +96,25 @@ impl LookupPlugins {
 impl LookupPlugins {
     /// Waits until `host` may use a process.
     fn take_process<'h>(&self, host: &'h str) -> Permit<'h> {
-        let processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
-        let slow = processes.spent.get(host).is_some_and(|spent| *spent > self.slow_after);
-        let wait = |processes: &mut Processes| processes.busy >= PROCESSES_MAX || slow && processes.slow >= SLOW_MAX;
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        processes.waiting += 1;
+        let heavy = processes.spent.get(host).is_some_and(|spent| *spent > self.heavy_after);
+        let wait = |processes: &mut Processes| processes.busy >= PROCESSES_MAX || heavy && processes.heavy >= HEAVY_MAX;
         let mut processes = self.freed.wait_while(processes, wait).unwrap_or_else(PoisonError::into_inner);
+        processes.waiting -= 1;
         processes.busy += 1;
-        processes.slow += usize::from(slow);
-        Permit { process: processes.idle.pop(), host, slow, begun: Instant::now() }
+        processes.heavy += usize::from(heavy);
+        Permit { process: processes.idle.pop(), host, heavy, begun: Instant::now() }
     }
 
     fn give_back(&self, permit: Permit) {
-        let Permit { process, host, slow, begun } = permit;
+        let Permit { process, host, heavy, begun } = permit;
         let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
         processes.busy -= 1;
-        processes.slow -= usize::from(slow);
+        processes.heavy -= usize::from(heavy);
         *processes.spent.entry(host.to_owned()).or_default() += begun.elapsed();
         processes.idle.extend(process);
-        // One waiting thread may be that of a slow host, which may not begin yet.
+        // One waiting thread may be that of a heavy host, which may not begin yet.
         self.freed.notify_all();
     }
 
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_hosts_leave_a_process_to_the_others() {
+    fn heavy_hosts_leave_a_process_to_the_others() {
         let dir = tempfile::tempdir().unwrap();
         let end = dir.path().join("end");
         let script = format!(
@@ -190,8 +194,8 @@ mod tests {
             end.display()
         );
         let python = Some(["sh", "-c", &script, "sh"].map(OsString::from).to_vec());
-        let slow_after = Duration::ZERO;
-        let plugins = Arc::new(LookupPlugins { python, slow_after, ..LookupPlugins::new(dir.path().to_owned()) });
+        let heavy_after = Duration::ZERO;
+        let plugins = Arc::new(LookupPlugins { python, heavy_after, ..LookupPlugins::new(dir.path().to_owned()) });
         let perform = |plugins: &LookupPlugins, host: &str, name: &str| {
             let variables = Map::from_iter([("inventory_hostname".to_owned(), json!(host))]);
             plugins.perform(&LookupCall::new(name, Vec::new()), &[], &variables)
@@ -206,10 +210,14 @@ mod tests {
             std::thread::spawn(move || perform(&own, host, "slow"))
         });
         let deadline = Instant::now() + ANSWER_TIMEOUT / 2;
-        while fs::read_dir(dir.path()).unwrap().count() < SLOW_MAX && Instant::now() < deadline {
+        let state = || {
+            let processes = plugins.processes.lock().unwrap();
+            (fs::read_dir(dir.path()).unwrap().count(), processes.busy, processes.waiting)
+        };
+        while state() != (HEAVY_MAX, HEAVY_MAX, 1) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert_eq!(plugins.processes.lock().unwrap().busy, SLOW_MAX, "the fourth slow host waits");
+        assert_eq!(state(), (HEAVY_MAX, HEAVY_MAX, 1), "the fourth heavy host waits");
         assert_eq!(perform(&plugins, "e", "fast"), one);
         fs::write(&end, "").unwrap();
         for call in calls {
