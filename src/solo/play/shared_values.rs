@@ -17,7 +17,8 @@ const VALUES_MAX: usize = 256 << 20;
 #[derive(Debug, Default)]
 pub(super) struct HostVariablesOfRun {
     state: Mutex<State>,
-    /// Notified whenever a host of the batch sends values, waits or ends.
+    /// Notified whenever a host of the batch begins, passes a task that sets variables, begins or
+    /// ends to wait, or ends.
     changed: Notify,
 }
 
@@ -38,11 +39,14 @@ struct HostOfBatch {
 
 impl HostOfBatch {
     /// Records that the host has come to this task, so that it has run or skipped the tasks before.
-    fn reach(&mut self, task: u32) {
-        let Some(exchange) = &self.exchange else { return };
+    /// True: the host has passed more tasks than before.
+    fn reach(&mut self, task: u32) -> bool {
+        let Some(exchange) = &self.exchange else { return false };
+        let known = self.passed.len();
         let set = exchange.setters.iter().position(|(id, _)| *id == task).map(|at| at + 1);
         let before = set.or_else(|| exchange.readers.get(&task).copied()).unwrap_or_default();
         self.passed.extend(exchange.setters[..before].iter().map(|(_, place)| (place.file.clone(), place.line)));
+        self.passed.len() > known
     }
 
     /// Whether the host has still to run a task at one of these places.
@@ -148,10 +152,12 @@ impl HostVariablesOfRun {
         let place = place.map(|(_, place)| (place.file.clone(), place.line));
         state.now.entry(host.to_owned()).or_default().push((place, values));
         if let Some(one) = state.batch.get_mut(host) {
-            one.begun = true;
-            task.into_iter().for_each(|task| one.reach(task));
+            let has_begun = !std::mem::replace(&mut one.begun, true);
+            // A compromised host sends the same again and again, and every wake costs time.
+            if task.is_some_and(|task| one.reach(task)) || has_begun {
+                self.changed.notify_waiters();
+            }
         }
-        self.changed.notify_waiters();
         None
     }
 
@@ -166,15 +172,16 @@ impl HostVariablesOfRun {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
-            if let Some(values) = self.values_at(host, task, readable) {
+            if let Some(values) = self.try_read(host, task, readable) {
                 return values;
             }
             changed.await;
         }
     }
 
-    /// The values that `task` of `host` reads. None: the host must wait.
-    fn values_at(&self, host: &str, task: u32, readable: Option<&SharedNames>) -> Option<BTreeMap<String, HostValues>> {
+    /// Records that `host` has come to `task`, and whether it must wait for others. Returns the
+    /// values that the task reads. None: the host must wait.
+    fn try_read(&self, host: &str, task: u32, readable: Option<&SharedNames>) -> Option<BTreeMap<String, HostValues>> {
         let mut state = self.lock();
         let exchange = state.batch.get(host).and_then(|one| one.exchange.as_ref());
         let before = exchange.and_then(|exchange| Some(&exchange.setters[..*exchange.readers.get(&task)?]));
@@ -185,8 +192,7 @@ impl HostVariablesOfRun {
         };
         let mut waits = state.batch.iter().any(waits_for);
         if let Some(one) = state.batch.get_mut(host) {
-            one.reach(task);
-            if !one.waits && waits {
+            if one.reach(task) || one.waits != waits {
                 self.changed.notify_waiters();
             }
             one.waits = waits;
@@ -196,10 +202,10 @@ impl HostVariablesOfRun {
         if waits {
             return None;
         }
-        if let Some(one) = state.batch.get_mut(host) {
+        if let Some(one) = state.batch.get_mut(host).filter(|one| one.waits) {
             one.waits = false;
+            self.changed.notify_waiters();
         }
-        self.changed.notify_waiters();
         let mut others = state.values_of_others(host, readable);
         // A task that comes later does not change what this task reads.
         let exchange = state.batch.get(host).and_then(|one| one.exchange.as_ref());
@@ -222,7 +228,7 @@ impl HostVariablesOfRun {
         self.lock().batch.values().filter(|one| one.waits).count()
     }
 
-    /// Ends when a host begins or ends to wait, sends values or ends.
+    /// Ends when `changed` is notified.
     pub fn next_change(&self) -> Notified<'_> {
         self.changed.notified()
     }
@@ -357,19 +363,31 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(all.publish("h1", None, values(json!({"ansible_kernel": "k"}))), None);
-        assert_eq!(all.values_at("h2", 2, Some(&names)), None, "h1 has not run the task");
+        assert_eq!(all.try_read("h2", 2, Some(&names)), None, "h1 has not run the task");
         assert_eq!(all.publish("h1", Some(1), values(json!({"token": 1}))), None);
-        assert_eq!(all.values_at("h2", 2, Some(&names)), None, "h3 has not begun");
+        assert_eq!(all.try_read("h2", 2, Some(&names)), None, "h3 has not begun");
         all.end_host("h3");
         assert_eq!(all.publish("h4", None, HostValues::default()), None);
         assert!(!waiting.is_finished());
         // h4 has skipped the task, for example with its block.
-        assert!(all.values_at("h4", 2, Some(&names)).is_some());
+        assert!(all.try_read("h4", 2, Some(&names)).is_some());
         let read = waiting.await.unwrap();
         assert_eq!(read["h1"], values(json!({"ansible_kernel": "k", "token": 1})));
         assert_eq!(all.count_waiting(), 0);
         all.begin_batch([]);
         assert_eq!(all.values_for("h2", Some(&names)).others["h1"].set["token"], 1, "h1 failed after the task");
+    }
+
+    #[tokio::test]
+    async fn a_host_that_sends_the_same_again_wakes_no_other_host() {
+        let all = batch_of(&["h1", "h2"]);
+        let wakes = |task: Option<u32>| {
+            let mut changed = Box::pin(all.next_change());
+            changed.as_mut().enable();
+            assert_eq!(all.publish("h1", task, HostValues::default()), None);
+            changed.as_mut().enable()
+        };
+        assert_eq!([None, None, Some(1), Some(1), Some(9)].map(wakes), [true, false, true, false, false]);
     }
 
     #[tokio::test]
@@ -380,7 +398,7 @@ mod tests {
             assert_eq!(all.publish(host, None, HostValues::default()), None);
         }
         all.lock().batch.get_mut("h1").unwrap().waits = true;
-        assert!(all.values_at("h2", 2, None).is_some());
-        assert!(all.values_at("h1", 2, None).is_some(), "h2 has passed the task");
+        assert!(all.try_read("h2", 2, None).is_some());
+        assert!(all.try_read("h1", 2, None).is_some(), "h2 has passed the task");
     }
 }

@@ -1,6 +1,7 @@
-//! Variables of other hosts, as `hostvars` shows them: what the runs of other hosts have set in
-//! earlier plays. Each run sends its values to the controller at the end of a play, and asks for
-//! those of the others before the next one.
+//! Variables of other hosts, as `hostvars` shows them: what the runs of other hosts have set. Each
+//! run sends its values to the controller at the end of a play, and asks for those of the others
+//! before the next one. If tasks of a play read what tasks of the same play set, the run also sends
+//! values after each task that sets them, and asks before each task that reads them.
 
 use super::{OnceResult, Request};
 use crate::compile;
@@ -133,12 +134,12 @@ impl Run<'_, '_> {
     pub(crate) fn begin_exchange(&mut self, play: &Play) -> Result<(), String> {
         let exchange = self.options.controller.as_ref().and_then(|_| self.frame.plan().exchange_of(play));
         self.others.exchange = exchange;
-        self.publish(None)
+        self.publish_values_of(None)
     }
 
     /// Sends the variables that hosts of the same play may read, once `task` has set some of them.
     /// None: the play begins.
-    fn publish(&mut self, task: Option<&Task>) -> Result<(), String> {
+    fn publish_values_of(&mut self, task: Option<&Task>) -> Result<(), String> {
         let (Some(exchange), Some(link)) = (&self.others.exchange, &self.options.controller) else { return Ok(()) };
         let sets = |task: &Task| exchange.setters.iter().any(|(id, _)| *id == task.id);
         if task.is_some_and(|task| !sets(task)) || self.cancel.is_stopped() {
@@ -172,7 +173,7 @@ impl Run<'_, '_> {
     }
 
     /// Sends the variables that `task` may have set. The error is a failure of the whole run.
-    pub(crate) fn tell_others(&mut self, task: &Task) -> Result<(), String> {
-        self.publish(Some(task))
+    pub(crate) fn publish_values(&mut self, task: &Task) -> Result<(), String> {
+        self.publish_values_of(Some(task))
     }
 }

@@ -345,7 +345,7 @@ impl<'a> Run<'a, '_> {
         if flow.is_ok() {
             self.release(play, task);
         }
-        let told = self.tell_others(task);
+        let told = self.publish_values(task);
         self.fail_unless(told, "sending the variables for other hosts")?;
         self.end.fatal |= flow.is_err() && task.outcome.fatal && !self.cancel.is_stopped();
         flow
