@@ -75,6 +75,7 @@ impl VaultOptions {
             let value = defaults.get(name).map(String::as_str).unwrap_or_default();
             split_sources(value, list).for_each(|word| add(PasswordSource::parse(word), project, &config));
         }
+        let files = sources.iter().map(|(source, _)| source.path.clone()).collect();
         let (mut passwords, mut warnings) = (Vec::new(), Vec::from_iter(ignored));
         for (source, option) in sources {
             match source.read_lazily() {
@@ -94,7 +95,10 @@ impl VaultOptions {
         }
         let (grave, doubts): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.file != config);
         warnings.extend(doubts.into_iter().map(|fault| Fault { warning: true, ..fault }));
-        if grave.is_empty() { Ok((Vault::with_programs(passwords, NEXT), warnings)) } else { Err(grave) }
+        if !grave.is_empty() {
+            return Err(grave);
+        }
+        Ok((Vault::with_programs(passwords, NEXT).with_password_files(files), warnings))
     }
 }
 

@@ -145,6 +145,8 @@ pub struct Vault {
     next: String,
     /// The program that opens files of sops. None: they are not opened.
     sops: Option<PathBuf>,
+    /// The files with passwords, and the programs that print them.
+    password_files: Vec<PathBuf>,
     /// The files that sops could not open. The lock is held during a run, so that a waiting thread
     /// does not run sops again for the same file. So different files are opened one after the other.
     sops_runs: Mutex<RecentMap<[u8; 32], (Instant, VaultError)>>,
@@ -175,6 +177,15 @@ impl Vault {
     /// The same vault, which also opens the files of sops with this program.
     pub fn with_sops(self, program: impl Into<PathBuf>) -> Self {
         Self { sops: Some(program.into()), ..self }
+    }
+
+    /// The same vault with the paths of its password files, which nobody else may read.
+    pub fn with_password_files(self, password_files: Vec<PathBuf>) -> Self {
+        Self { password_files, ..self }
+    }
+
+    pub fn password_files(&self) -> &[PathBuf] {
+        &self.password_files
     }
 
     /// Whether there is no password.

@@ -164,6 +164,17 @@ impl ConnectionFinder {
 }
 
 impl ConnectionFinder {
+    /// The files with private keys and settings of ssh with which `remoor play` logs in.
+    pub fn login_files(&self) -> Vec<PathBuf> {
+        let own = [&self.login.private_key, &self.login.ssh_config].into_iter().flatten();
+        let own = own.map(|path| expand_path(&path.display().to_string()));
+        let of_host = |name: &String| match self.connection_to(name, false).ok()?.0 {
+            HostConnection::Ssh(target) => Some(target.identity.into_iter().chain(target.user_config)),
+            HostConnection::Local { .. } => None,
+        };
+        own.chain(self.fleet.inventory.hosts.keys().filter_map(of_host).flatten()).collect()
+    }
+
     /// The variables of a host of the inventory or of this machine. None: no host has this name.
     pub fn variables_of(&self, name: &str) -> Option<Map<String, Value>> {
         self.fleet.inventory.hosts.get(name).map(|host| host.vars.clone().into_iter().collect())
