@@ -132,7 +132,8 @@ fn a_delegated_task_that_cannot_run_fails_alone() {
 #[test]
 fn a_file_that_the_run_has_made_on_the_controller_is_sent_and_another_is_not() {
     let Some(server) = start() else { return };
-    server.write("below", "below\n");
+    fs::create_dir(server.path("pki")).expect("a directory");
+    server.write("pki/below", "below\n");
     let tasks = r#"
     - {tempfile: {state: directory}, delegate_to: localhost, register: tmp}
     - {copy: {content: 'made {{ 1 + 1 }}', dest: '{{ tmp.path }}/made'}, delegate_to: localhost}
@@ -141,18 +142,18 @@ fn a_file_that_the_run_has_made_on_the_controller_is_sent_and_another_is_not() {
     - {copy: {src: '{{ path }}', dest: '{{ dir }}/copied'}}
     - {template: {src: '{{ tmp.path }}/t.j2', dest: '{{ dir }}/templated'}}
     - {shell: 'echo /etc/hostname', register: r}
-    - {copy: {src: '{{ item }}', dest: '{{ dir }}/x'}, loop: ['{{ r.stdout }}', '/etc/..{{ r.stdout }}'], register: refused, ignore_errors: true}
+    - {copy: {src: '{{ item }}', dest: '{{ dir }}/x'}, loop: ['{{ r.stdout }}', '/etc/..{{ r.stdout }}', '{{ dir }}/{{ "hosts" if r.rc == 0 }}'], register: refused, ignore_errors: true}
     - {copy: {src: '{{ dir }}/bel{{ r.rc }}w', dest: '{{ dir }}/x'}, register: missing, ignore_errors: true}
-    - {copy: {src: "{{ dir }}/{{ 'below' if r.rc == 0 else 'x' }}", dest: '{{ dir }}/y'}}
+    - {copy: {src: "{{ dir }}/pki/{{ 'below' if r.rc == 0 else 'x' }}", dest: '{{ dir }}/y'}}
     - {file: {path: '{{ tmp.path }}', state: absent}, delegate_to: localhost}
     - copy:
         dest: '{{ dir }}/out'
         content: |
-          {{ refused.results | map(attribute='msg') | map('regex_search', 'must be below') | list }}
+          {{ refused.results | map(attribute='msg') | map('regex_search', 'is not sent') | list }}
           {{ missing is failed }}
 "#;
     let (code, text, out) = play(&server, "", tasks, &[]);
-    assert_eq!((code, out.as_str()), (Some(0), "['must be below', 'must be below']\nTrue\n"), "{text}");
+    assert_eq!((code, out.as_str()), (Some(0), "['is not sent', 'is not sent', 'is not sent']\nTrue\n"), "{text}");
     let read = |name: &str| fs::read_to_string(server.path(name)).expect("a file");
     assert_eq!((read("copied").as_str(), read("templated").as_str(), read("y").as_str()), ("made 2", "h1", "below\n"));
     assert!(!server.path("x").exists());

@@ -8,11 +8,10 @@
 use super::connection::HostConnection;
 use super::events::PlayRunEvent;
 use super::host::{self, EVENTS, FOREVER, PlayContext};
-use super::lookups::Search;
 use super::reboot::PendingReboot;
 use super::rsync::{RsyncEnds, connect};
 use super::run::{PlayStop, Through};
-use super::sent_files::{self, OutgoingFile, TOTAL_MAX};
+use super::sent_files::{AskedFile, OutgoingFile, TOTAL_MAX};
 use super::throttle::HostPermit;
 use remoor_exec::ssh::{Canceller, Session, SshError};
 use remoor_exec::wire::{ExecutorOrder, PlayOrder, Reply};
@@ -303,18 +302,14 @@ impl<'h> ControllerService<'h> {
         self.sent = None;
         let task = self.check_begun(file.requested)?;
         let (lookups, playbook) = (Arc::clone(&self.shared.lookups), self.plan.playbook.clone());
-        let (from, sub, name, by_host) = (task.place.file.clone(), file.subdirectory(), file.name, file.by_host);
-        let opened = tokio::task::spawn_blocking(move || {
-            let dirs = sent_files::places(&lookups.root, &from, &playbook);
-            let search = Search { dirs: &dirs, root: &lookups.root, by_host, made: &lookups.made };
-            OutgoingFile::open(search.find(sub, &name).ok_or_else(|| match by_host {
-                false => format!("`{name}` does not exist on the controller"),
-                true => format!(
-                    "`{name}` is not a file of the controller that a value of the run may choose: it must be below the \
-                     directory of the playbook, and not in group_vars or host_vars, or `tempfile` must have made it"
-                ),
-            })?)
-        });
+        let asked = AskedFile {
+            from: task.place.file.clone(),
+            subdirectory: file.subdirectory(),
+            of_run: file.of_run.cloned(),
+            planned: file.planned_paths().map(str::to_owned).collect(),
+            name: file.name,
+        };
+        let opened = tokio::task::spawn_blocking(move || asked.open(&lookups, &playbook));
         let opened = match opened.await.map_err(|e| e.to_string())? {
             Ok(opened) => opened,
             Err(why) => return Ok(FileAnswer::Failed(why)),

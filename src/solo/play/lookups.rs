@@ -1,12 +1,15 @@
 //! Performs the lookups of the runs on this machine, and calls filters and tests in Python. Files
 //! are read here, and plugins of Ansible perform the other lookups.
 
+use super::PreparedPlay;
 use crate::module_packer::{LookupPlugins, ModulePolicy};
 use remoor_playbook::{LookupAnswer, LookupCall, PlannedLookup, PluginKind};
 use remoor_vault::{Vault, is_encrypted};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,8 +18,9 @@ const FILE_MAX: u64 = 1 << 20;
 /// Lookups whose arguments may depend on values of a host, because they only read files below the
 /// playbook's directory. Any other lookup could run a command or read a file elsewhere.
 const CHOSEN_BY_HOST: [&str; 4] = ["file", "fileglob", "first_found", "template"];
-/// Directories with variables of all hosts. A host may not choose a file in them.
-const OF_OTHER_HOSTS: [&str; 2] = ["group_vars", "host_vars"];
+/// Names of files and directories with variables and secrets of all hosts. A host may not choose
+/// them.
+const OF_OTHER_HOSTS: [&str; 3] = ["group_vars", "host_vars", "ansible.cfg"];
 /// Why a lookup is not performed.
 const BY_HOST: &str = "they depend on facts, on results of tasks, or on variables that a task has set";
 /// Maximum number of files of one pattern.
@@ -36,7 +40,22 @@ pub(super) struct PlayLookups {
 impl PlayLookups {
     pub fn new(root: PathBuf, vault: Arc<Vault>, policy: ModulePolicy) -> Self {
         let plugins = LookupPlugins::new(root.clone());
-        Self { root, made: MadeFiles::default(), vault, policy, plugins }
+        let protected = real_paths(vault.password_files().iter().cloned());
+        Self { root, made: MadeFiles { protected, ..MadeFiles::default() }, vault, policy, plugins }
+    }
+
+    /// The lookups of a play, with the files that its hosts may not choose.
+    pub fn of_play(play: &PreparedPlay) -> Self {
+        let request = &play.request;
+        let mut lookups = Self::new(play.root.clone(), Arc::clone(&request.vault), request.modules);
+        let inventories = request.inventory.iter().map(PathBuf::from);
+        lookups.made.protected.extend(real_paths(inventories.chain(play.connections.login_files())));
+        lookups
+    }
+
+    /// A search in these directories. `by_host`: whether values of a host select the files.
+    pub fn search<'a>(&'a self, dirs: &'a [PathBuf], by_host: bool) -> Search<'a> {
+        Search { dirs, root: &self.root, by_host, made: &self.made }
     }
 
     /// Performs a lookup. It may take long, so the caller uses a thread for blocking work.
@@ -58,7 +77,7 @@ impl PlayLookups {
         if call.plugin != PluginKind::Lookup {
             return self.call_plugin(call, &dirs, variables);
         }
-        let search = Search { dirs: &dirs, root: &self.root, by_host: *depends_on_host, made: &self.made };
+        let search = self.search(&dirs, *depends_on_host);
         match name.as_str() {
             "env" => LookupAnswer::Items(std::env::var(term).ok().into_iter().map(Value::from).collect()),
             "file" => texts(self.read(&search, "files", term)),
@@ -92,12 +111,9 @@ impl PlayLookups {
     /// Performs a test of files. Values of a host can choose only files below the root.
     fn test_files(&self, call: &LookupCall, by_host: bool) -> LookupAnswer {
         let paths: Vec<&Path> = call.terms.iter().filter_map(Value::as_str).map(Path::new).collect();
-        let search = Search { dirs: &[], root: &self.root, by_host, made: &self.made };
+        let search = self.search(&[], by_host);
         let is_below = |path: &Path| {
-            let refused = |part: std::path::Component| {
-                part == std::path::Component::ParentDir || OF_OTHER_HOSTS.iter().any(|dir| part.as_os_str() == *dir)
-            };
-            let below = path.strip_prefix(&self.root).is_ok_and(|below| !below.components().any(refused));
+            let below = path.strip_prefix(&self.root).is_ok_and(|below| !below.components().any(is_refused));
             // The directory of a missing file must not lead elsewhere by a link either.
             let existing = path.ancestors().find(|path| path.symlink_metadata().is_ok());
             below && existing.is_some_and(|path| search.may_read(path))
@@ -114,10 +130,10 @@ impl PlayLookups {
 
     /// The text of a file, opened if it is encrypted. A host may not choose an encrypted file.
     fn read(&self, search: &Search, sub: &str, name: &str) -> Result<String, String> {
-        let path = search.find(sub, name).ok_or_else(|| format!("`{name}` does not exist"))?;
+        let path = search.find_real(sub, name).ok_or_else(|| format!("`{name}` does not exist"))?;
         let failed = |e: std::io::Error| format!("{}: {e}", path.display());
         let mut content = Vec::new();
-        let file = std::fs::File::open(&path).map_err(failed)?;
+        let file = open_file(&path, search.by_host).map_err(failed)?;
         file.take(FILE_MAX + 1).read_to_end(&mut content).map_err(failed)?;
         if content.len() as u64 > FILE_MAX {
             return Err(format!("{} is larger than {} MiB", path.display(), FILE_MAX >> 20));
@@ -143,10 +159,34 @@ pub(super) struct Search<'a> {
     pub made: &'a MadeFiles,
 }
 
+/// The paths of existing files after links.
+fn real_paths(paths: impl IntoIterator<Item = PathBuf>) -> BTreeSet<PathBuf> {
+    paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+/// Whether a host may not choose a path with this component below the directory of all files. A
+/// name with a dot at the beginning is often that of a secret, for example `.vault_pass` or `.git`.
+fn is_refused(part: std::path::Component) -> bool {
+    let name = part.as_os_str();
+    name.as_encoded_bytes().starts_with(b".") || OF_OTHER_HOSTS.iter().any(|one| name == *one)
+}
+
+/// Opens a file. `by_host`: a host has chosen it, so a link that has replaced it since the check of
+/// its path is not followed, and a pipe does not block.
+pub(super) fn open_file(path: &Path, by_host: bool) -> std::io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits();
+    OpenOptions::new().read(true).custom_flags(if by_host { flags.cast_signed() } else { 0 }).open(path)
+}
+
 /// The files and directories that tasks `tempfile` have made on this machine in a run. Their names
 /// are random, so only a host that knows a name can choose it.
 #[derive(Debug, Default)]
-pub(super) struct MadeFiles(Mutex<BTreeSet<PathBuf>>);
+pub(super) struct MadeFiles {
+    made: Mutex<BTreeSet<PathBuf>>,
+    /// Files and directories that no host may choose, after links: inventories, password files and
+    /// the files of the login.
+    protected: BTreeSet<PathBuf>,
+}
 
 impl MadeFiles {
     /// Adds the path in the result of a task `tempfile`.
@@ -154,14 +194,14 @@ impl MadeFiles {
         let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
         let path = answer.pointer("/Ok/extra_keys/path").and_then(Value::as_str).map(PathBuf::from);
         // After links, because the files below it are compared so.
-        if let Some(Ok(path)) = path.map(|path| path.canonicalize()) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+        if let Some(Ok(path)) = path.filter(|path| path.is_absolute()).map(|path| path.canonicalize()) {
+            self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
         }
     }
 
     /// Whether a path without links is one of them, or below one.
     pub fn contains(&self, path: &Path) -> bool {
-        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         path.ancestors().any(|path| made.contains(path))
     }
 }
@@ -184,6 +224,24 @@ impl Search<'_> {
         paths.find(|path| path.is_file() && !name.is_empty() && self.may_read(path))
     }
 
+    /// Like `find`. If a host selects the file, the path has no links, so that the file that is
+    /// opened is the one that was checked.
+    fn find_real(&self, sub: &str, name: &str) -> Option<PathBuf> {
+        let path = self.find(sub, name)?;
+        match self.by_host {
+            true => path.canonicalize().ok().filter(|path| self.may_read(path)),
+            false => Some(path),
+        }
+    }
+
+    /// The file that a host means that selects a file of a task. The path has no links. `may_send`:
+    /// whether the task may read a file with this path, which is below the directory of all files.
+    pub fn find_of_task(&self, sub: &str, name: &str, may_send: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+        let real = self.candidates(sub, name).into_iter().filter_map(|path| path.canonicalize().ok());
+        let may_send = |path: &Path| self.made.contains(path) || self.may_read(path) && may_send(path);
+        real.filter(|path| path.is_file()).find(|path| !name.is_empty() && may_send(path))
+    }
+
     /// Like `find`, also for a directory.
     pub fn find_any(&self, sub: &str, name: &str) -> Option<PathBuf> {
         let mut paths = self.candidates(sub, name).into_iter();
@@ -191,7 +249,7 @@ impl Search<'_> {
     }
 
     /// Whether a lookup may read an existing file. A file that a host selects is below the root,
-    /// also after links, and has no variables of other hosts.
+    /// also after links, and has no variables of other hosts and no secrets of the user.
     fn may_read(&self, path: &Path) -> bool {
         if !self.by_host {
             return true;
@@ -200,8 +258,8 @@ impl Search<'_> {
         if self.made.contains(&real) {
             return true;
         }
-        let of_others = |part: std::path::Component| OF_OTHER_HOSTS.iter().any(|dir| part.as_os_str() == *dir);
-        real.strip_prefix(root).is_ok_and(|below| !below.components().any(of_others))
+        let protected = real.ancestors().any(|path| self.made.protected.contains(path));
+        !protected && real.strip_prefix(root).is_ok_and(|below| !below.components().any(is_refused))
     }
 
     /// The files that match a pattern, in the first directory that has such files.
@@ -212,6 +270,10 @@ impl Search<'_> {
                 continue;
             };
             let fits = remoor_playbook::wildcard(name)?;
+            // A pattern of a host must not show names elsewhere, such as random ones in /tmp.
+            if !self.may_read(dir) {
+                continue;
+            }
             let Ok(entries) = std::fs::read_dir(dir) else { continue };
             let paths = entries.filter_map(|entry| Some(entry.ok()?.path())).take(FILES_MAX);
             let is_meant = |path: &PathBuf| {
@@ -250,6 +312,10 @@ mod tests {
         std::fs::create_dir(dir.path().join("host_vars")).unwrap();
         std::fs::write(dir.path().join("host_vars/other"), "secret").unwrap();
         std::os::unix::fs::symlink("/etc/hostname", dir.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(".vault_pass", dir.path().join("password")).unwrap();
+        for name in [".vault_pass", "ansible.cfg"] {
+            std::fs::write(dir.path().join(name), "secret").unwrap();
+        }
         for (name, term, depends, want) in [
             ("file", "mine", true, ok("text")),
             ("file", given.as_str(), true, ok("given")),
@@ -263,6 +329,9 @@ mod tests {
             ("file", "../../../../../../etc/hostname", true, "does not exist"),
             ("file", "host_vars/other", true, "does not exist"),
             ("file", "link", true, "does not exist"),
+            ("file", ".vault_pass", true, "does not exist"),
+            ("file", "password", true, "does not exist"),
+            ("file", "ansible.cfg", true, "does not exist"),
             ("pipe", "id", true, "only the playbook may choose"),
             ("password", "x", true, "only the playbook may choose"),
             ("csvfile", "root file=\"/etc/passwd\"", true, "only the playbook may choose"),
@@ -303,6 +372,7 @@ mod tests {
             below("link"),
             below("host_vars/other"),
             below("host_vars/gone"),
+            below(".vault_pass"),
             below("linked/gone"),
         ] {
             assert!(matches!(test("exists", &path, true), LookupAnswer::Failed(_)), "{path}");
@@ -310,6 +380,14 @@ mod tests {
         for (pattern, name) in [("/etc/host*", "fileglob"), ("host_vars/*", "fileglob"), ("~/.bashrc", "first_found")] {
             assert_eq!(perform(name, pattern, true), LookupAnswer::Items(Vec::new()), "{pattern}");
         }
+        // A pattern shows no random name, not even one that the host may choose if it knows the name.
+        let other = tempfile::tempdir().unwrap();
+        let file = other.path().join("made");
+        std::fs::write(&file, "made").unwrap();
+        lookups.made.add(json!({"Ok": {"extra_keys": {"path": file}}}).to_string().as_bytes());
+        assert_eq!(perform("file", &file.display().to_string(), true), ok("made"));
+        let pattern = other.path().join("m*").display().to_string();
+        assert_eq!(perform("fileglob", &pattern, true), LookupAnswer::Items(Vec::new()));
         assert_eq!(perform("first_found", "gone", false), LookupAnswer::Items(Vec::new()));
         assert_eq!(perform("fileglob", "mi*", false), ok(&dir.path().join("files/mine").display().to_string()));
     }

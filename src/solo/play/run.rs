@@ -126,8 +126,7 @@ pub async fn run(prepared: PreparedPlay, control: &Control, tell: mpsc::Sender<P
     let (order, ending, diff) = (Arc::new(order), control.ending.subscribe(), request.diff);
     let connections = Arc::clone(&prepared.connections);
     let (once, limits, values) = (Arc::default(), Arc::default(), Arc::default());
-    let lookups = PlayLookups::new(prepared.root.clone(), Arc::clone(&request.vault), request.modules);
-    let (lookups, changes) = (Arc::new(lookups), prepared.changes.clone());
+    let (lookups, changes) = (Arc::new(PlayLookups::of_play(&prepared)), prepared.changes.clone());
     let playbook_dir = prepared.playbook.parent().unwrap_or(&prepared.root).into();
     let shared = PlayContext {
         remote,

@@ -1,9 +1,10 @@
 //! Files of this machine that the runs ask for. The plan of a host lists their names.
 
 use super::files::Files;
-use super::lookups::{MadeFiles, Search};
-use remoor_playbook::{ControllerFiles, FileAnswer, SENT_MAX, search_places};
+use super::lookups::{MadeFiles, PlayLookups, Search, open_file};
+use remoor_playbook::{ControllerFiles, FileAnswer, NamesOfRun, SENT_MAX, search_places};
 use remoor_vault::is_encrypted;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -58,6 +59,42 @@ pub(super) fn places(root: &Path, file: &str, playbook: &str) -> Vec<PathBuf> {
     search_places(file, playbook).iter().map(|place| root.join(place)).collect()
 }
 
+/// The file of a task that a run asks for.
+#[derive(Debug)]
+pub(super) struct AskedFile {
+    /// The file of the task, in the directory of all files.
+    pub from: String,
+    pub subdirectory: &'static str,
+    pub name: String,
+    /// Set if the host has chosen the name.
+    pub of_run: Option<NamesOfRun>,
+    /// The paths of the files that the plan has for the task.
+    pub planned: BTreeSet<String>,
+}
+
+impl AskedFile {
+    /// Opens the file, if the run may ask for it.
+    pub fn open(&self, lookups: &PlayLookups, playbook: &str) -> Result<OutgoingFile, String> {
+        let Self { from, subdirectory, name, of_run, planned } = self;
+        let dirs = places(&lookups.root, from, playbook);
+        let search = lookups.search(&dirs, of_run.is_some());
+        let Some(of_run) = of_run else {
+            let path = search.find(subdirectory, name);
+            let path = path.ok_or_else(|| format!("`{name}` does not exist on the controller"))?;
+            return OutgoingFile::open(path, false);
+        };
+        let root = lookups.root.canonicalize().unwrap_or_default();
+        let fits = of_run.fits(Path::new(name).strip_prefix(&lookups.root).ok().and_then(Path::to_str).unwrap_or(name));
+        let is_planned = |path: &Path| planned.iter().any(|one| path.strip_prefix(&root) == Ok(Path::new(one)));
+        let path = search.find_of_task(subdirectory, name, |path| fits || is_planned(path)).ok_or_else(|| {
+            let what = "a value of the run may choose only a file that the plan has for the task, one below a path of \
+                        `tempfile`, and one that fits the fixed part of its name in the playbook";
+            format!("`{name}` is not sent: {what} (docs/reference/playbooks.md)")
+        })?;
+        OutgoingFile::open(path, true)
+    }
+}
+
 /// A file that is being sent to a host.
 #[derive(Debug)]
 pub(super) struct OutgoingFile {
@@ -69,9 +106,10 @@ pub(super) struct OutgoingFile {
 }
 
 impl OutgoingFile {
-    pub fn open(path: PathBuf) -> Result<Self, String> {
+    /// `by_host`: a host has chosen the file.
+    pub fn open(path: PathBuf, by_host: bool) -> Result<Self, String> {
         let failed = |e: std::io::Error| format!("{}: {e}", path.display());
-        let file = File::open(&path).map_err(failed)?;
+        let file = open_file(&path, by_host).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if meta.len() > SENT_MAX as u64 {
             return Err(format!("{} is larger than {} MiB", path.display(), SENT_MAX >> 20));
@@ -125,6 +163,54 @@ mod tests {
     async fn read(service: &mut ControllerService<'_>, request: serde_json::Value) -> Result<FileAnswer, String> {
         let answer = service.answer(request.to_string().as_bytes()).await?;
         Ok(serde_json::from_slice(&answer).unwrap())
+    }
+
+    const COMPUTED: &str = "
+- hosts: w1
+  tasks:
+    - {command: id, register: r}
+    - {copy: {src: '{{ r.stdout }}', dest: /x}}
+    - {copy: {src: 'pki/{{ r.stdout }}', dest: /x}}
+    - {copy: {src: 'fetched/{{ inventory_hostname }}/{{ r.stdout }}', dest: /x}}
+    - {copy: {src: '{{ ansible_os_family }}.conf', dest: /x}}
+";
+
+    #[tokio::test]
+    async fn a_host_chooses_no_file_that_its_task_does_not_mean() {
+        let secrets = [".vault_pass", "group_vars/all.yml", "host_vars/w2.yml", "ansible.cfg", "Debian.conf"];
+        let play = TestPlay::with_files(COMPUTED, "w1\nw2\n", &secrets);
+        let dir = play.dir.path();
+        // Tasks of the run make these files.
+        for name in ["pki/w1.crt", "pki/.hidden", "pki/group_vars/x", "fetched/w1/a", "fetched/w2/a", "made/a"] {
+            std::fs::create_dir_all(dir.join(name).parent().unwrap()).unwrap();
+            std::fs::write(dir.join(name), "---\n").unwrap();
+        }
+        std::os::unix::fs::symlink("../inv", dir.join("pki/link")).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", dir.join("pki/outside")).unwrap();
+        let made = json!({"Ok": {"extra_keys": {"path": dir.join("made")}}}).to_string();
+        play.shared.lookups.made.add(made.as_bytes());
+        let mut service = play.service("w1");
+        let path = |name: &str| dir.join(name).display().to_string();
+        let elsewhere = ["*", "inv", "/etc/hostname", "../x", "fetched/w2/a", "pki/../inv", "pki/../.vault_pass"];
+        let refused = |task: u32| {
+            let of_task: &[&str] = match task {
+                3 => &["pki/.hidden", "pki/group_vars/x", "pki/link", "pki/outside", "pki/../pki/w1.crt"],
+                _ => &["pki/w1.crt", "fetched/w1/../w2/a"],
+            };
+            secrets[..4].iter().chain(&elsewhere).chain(of_task).copied()
+        };
+        for (task, name) in (2..=5).flat_map(|task| refused(task).map(move |name| (task, name))) {
+            for name in [name.to_owned(), path(name)] {
+                let answer = read(&mut service, json!({"read": {"task": task, "name": name}})).await.unwrap();
+                assert!(matches!(answer, FileAnswer::Failed(_)), "{task} {name}: {answer:?}");
+            }
+        }
+        for (task, name) in [(2, "made/a"), (3, "pki/w1.crt"), (4, "fetched/w1/a"), (5, "made/a"), (5, "Debian.conf")] {
+            let answer = read(&mut service, json!({"read": {"task": task, "name": path(name)}})).await.unwrap();
+            assert!(matches!(answer, FileAnswer::Part { last: true, .. }), "{task} {name}: {answer:?}");
+        }
+        let why = read(&mut service, json!({"read": {"task": 1, "name": "pki/w1.crt"}})).await.unwrap_err();
+        assert!(why.contains("does not read the file"), "{why}");
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 
 pub struct TestPlay {
-    _dir: TempDir,
+    pub dir: TempDir,
     pub prepared: PreparedPlay,
     pub shared: PlayContext,
     pub ending: watch::Sender<PlayStop>,
@@ -27,7 +27,17 @@ pub struct TestPlay {
 impl TestPlay {
     /// The play has begun its first part. No host of it can be reached over SSH.
     pub fn new(playbook: &str, inventory: &str) -> Self {
+        Self::with_files(playbook, inventory, &[])
+    }
+
+    /// Like `new`, with these other files in the directory of the playbook.
+    pub fn with_files(playbook: &str, inventory: &str, files: &[&str]) -> Self {
         let dir = TempDir::new().unwrap();
+        for name in files {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "---\n").unwrap();
+        }
         std::fs::write(dir.path().join("site.yml"), playbook).unwrap();
         std::fs::write(dir.path().join("inv"), inventory).unwrap();
         let inventory = vec![dir.path().join("inv").display().to_string()];
@@ -51,7 +61,7 @@ impl TestPlay {
             once: Arc::default(),
             limits: Arc::default(),
             values: Arc::default(),
-            lookups: Arc::new(PlayLookups::new(dir.path().to_owned(), Arc::default(), Default::default())),
+            lookups: Arc::new(PlayLookups::of_play(&prepared)),
             playbook_dir: Path::new("/").into(),
             // No host can be reached over SSH, so each allowed request has a failed task as answer.
             remote: Ok(None),
@@ -64,7 +74,7 @@ impl TestPlay {
             progress: sender,
         };
         let through = watch::Sender::new(Through { play: 0, lost: Vec::new(), next: None });
-        Self { _dir: dir, prepared, shared, ending, through, events, progress }
+        Self { dir, prepared, shared, ending, through, events, progress }
     }
 
     /// The plan of the host with this name.

@@ -1,6 +1,5 @@
 //! Finds the files that tasks name and puts them into the plan.
 
-use super::controller_files::ANY_FILE;
 use super::{Compiler, Context, lookup, wildcard};
 use crate::lang::hosts::LOCAL;
 use crate::plan::{Asset, Blob, RepeatKind, Task};
@@ -205,7 +204,7 @@ impl Compiler<'_> {
             }
         }
         if task.hosts.delegation.is_none() {
-            task.files.on_controller = self.names_to_ask(own, &src, task, found.is_empty());
+            task.files.on_controller = self.names_on_controller(own, &src, task, found.is_empty());
             if found.is_empty() && !task.files.on_controller.is_empty() {
                 return;
             }
@@ -263,18 +262,6 @@ impl Compiler<'_> {
                 Fault { warning: true, message, ..fault }
             })),
         }
-    }
-
-    /// The names for which the run may ask the controller. `missing`: the fleet directory has no
-    /// file of the task.
-    fn names_to_ask(&self, own: &Context, src: &str, task: &Task, missing: bool) -> BTreeSet<String> {
-        // A bare `{{ src }}` matches files that it may not mean. A template that is sent may read
-        // any variable, so its plan would have all of them.
-        if !missing && (!var_map::has_markup(src) || task.module == "template") {
-            return BTreeSet::new();
-        }
-        let names = self.names_on_controller(own, src, task);
-        names.into_iter().filter(|name| missing || name == ANY_FILE).collect()
     }
 
     /// The delimiters that a `template` task sets for its file.

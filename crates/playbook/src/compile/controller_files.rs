@@ -2,7 +2,7 @@
 //! tasks before it make them there, or they are outside of the directory of the playbook.
 
 use super::{Compiler, Context, assets};
-use crate::plan::Task;
+use crate::plan::{ControllerNames, NamePattern, NamesOfRun, Task};
 use crate::template::expr;
 use crate::vars::scope::{ExprScope, with_trace};
 use crate::vars::var_map::{self, VarMap};
@@ -13,9 +13,6 @@ use std::fmt;
 
 /// Modules that can get their file during a run.
 const MODULES: [&str; 4] = ["copy", "template", "unarchive", "uri"];
-/// Stands for all names in the list of a task of which only the run knows the file. The controller
-/// then sends only files that a host may choose.
-pub const ANY_FILE: &str = "*";
 /// Maximum number of such files of one task.
 const NAMES_MAX: usize = 500;
 /// The values of the fact `architecture` for which names are computed. A fact of the node can
@@ -46,36 +43,71 @@ pub trait ControllerFiles: fmt::Debug {
 
 impl Compiler<'_> {
     /// The names that `src` of a task means, each of a file that the controller can send during the
-    /// run. If a name contains the architecture of the node, all names that it may be. `ANY_FILE`:
-    /// only the run knows the names. Empty: the controller cannot send each of them.
-    pub(super) fn names_on_controller(&self, own: &Context, src: &str, task: &Task) -> BTreeSet<String> {
+    /// run. If a name contains the architecture of the node, all names that it may be. `missing`:
+    /// the plan has no file for the task. Empty: the controller cannot send each of the files.
+    pub(super) fn names_on_controller(&self, own: &Context, src: &str, task: &Task, missing: bool) -> ControllerNames {
+        let mut out = ControllerNames::default();
+        // A template that is sent may read any variable, so its plan would have all of them.
+        if !missing && (!var_map::has_markup(src) || task.module == "template") {
+            return out;
+        }
         // A name in the playbook itself that no file has is most likely a mistake.
         let in_role = || own.role.as_ref().is_some_and(|role| src.starts_with(&format!("{}/", role.dir)));
         let is_plain = !var_map::has_markup(src) && !src.starts_with(['/', '~']) && !in_role();
         let module = MODULES.contains(&task.module.as_str());
         let Some(files) = self.options.controller_files.filter(|_| module && !is_plain) else {
-            return BTreeSet::new();
+            return out;
         };
         let scope = self.known_scope(own);
         let scopes = match task.repeat.as_ref().map(|repeat| (repeat, variable_scope::items(&scope, repeat))) {
-            None => vec![scope],
             Some((repeat, Ok(items))) if items.len() <= NAMES_MAX => {
                 let layer = |index| scope.with_layer(variable_scope::item_layer(repeat, &items, index));
                 (0..items.len()).map(layer).collect()
             }
-            Some((_, Ok(_))) => return BTreeSet::new(),
-            Some((_, Err(_))) => return BTreeSet::from([ANY_FILE.to_owned()]),
+            Some((_, Ok(_))) => return out,
+            None | Some((_, Err(_))) => vec![scope],
         };
-        if scopes.iter().any(|scope| names_of(scope, src).is_empty()) {
-            return BTreeSet::from([ANY_FILE.to_owned()]);
+        let (unknown, known): (Vec<_>, Vec<_>) =
+            scopes.into_iter().map(|scope| (names_of(&scope, src), scope)).partition(|(names, _)| names.is_empty());
+        if !unknown.is_empty() {
+            let patterns: BTreeSet<_> = unknown.iter().filter_map(|(_, scope)| self.pattern_of(scope, src)).collect();
+            let fitting = missing && !patterns.is_empty();
+            out.of_run = if fitting { NamesOfRun::Fitting(patterns) } else { NamesOfRun::Made };
         }
-        let names = |scope| {
-            let mut names = names_of(scope, src);
-            names.retain(|name| files.may_exist(&own.file, assets::subdir(&task.module), name));
-            (!names.is_empty()).then_some(names)
-        };
-        let all: Option<Vec<Vec<String>>> = scopes.iter().map(names).collect();
-        all.unwrap_or_default().into_iter().flatten().collect()
+        if missing {
+            let may_exist = |name: &String| files.may_exist(&own.file, assets::subdir(&task.module), name);
+            for (names, _) in known {
+                let names: Vec<String> = names.into_iter().filter(may_exist).collect();
+                if names.is_empty() && unknown.is_empty() {
+                    return ControllerNames::default();
+                }
+                out.known.extend(names);
+            }
+        }
+        out
+    }
+
+    /// The fixed texts of a name of which only the run knows the other parts. None: they select too
+    /// few names.
+    fn pattern_of(&self, scope: &ExprScope, src: &str) -> Option<NamePattern> {
+        let (mut texts, mut rest) = (vec![String::new()], src);
+        while let Some(at) = rest.find('{') {
+            let end = rest[at..].strip_prefix("{{").and_then(|inner| inner.find("}}"))? + at + 4;
+            let known = || {
+                let (text, trace) = with_trace(|| expr::render_text(scope, &rest[at..end]));
+                text.ok().filter(|_| !trace.unknown && trace.missed.is_empty())
+            };
+            let last = texts.last_mut()?;
+            last.push_str(&rest[..at]);
+            match known() {
+                Some(text) => last.push_str(&text),
+                None => texts.push(String::new()),
+            }
+            rest = &rest[end..];
+        }
+        texts.last_mut()?.push_str(rest);
+        texts[0] = self.strip_root(&texts[0]).to_owned();
+        NamePattern::new(texts)
     }
 }
 

@@ -35,7 +35,6 @@ mod tags;
 mod task;
 
 pub(super) use assets::{join, subdir};
-pub(super) use controller_files::ANY_FILE;
 pub use controller_files::ControllerFiles;
 pub use encrypted::{VaultAccess, downgrade_undefined, is_about_undefined};
 pub(super) use module_specs::short_name;

@@ -8,12 +8,14 @@
 //! ```
 //! The host may be compromised. So the plan lists the names: they are computed before the run, and
 //! no value of the host is part of them. If only the run knows a name, the controller sends a file
-//! below the directory of the playbook, and what the run has made there (`tempfile`).
+//! that the plan has for the task, or one below a path that `tempfile` has made on the controller in
+//! this run. If the plan has no file for the task, it may send a file below the directory of all
+//! files, whose name fits the fixed texts that the playbook writes.
 
 use super::{ControllerLink, DelegationError, Request, RequestedTask};
-use crate::compile::{self, ANY_FILE};
+use crate::compile;
 use crate::modules;
-use crate::plan::{Asset, Blob, Plan, Task};
+use crate::plan::{Asset, Blob, NamesOfRun, Plan, Task};
 use crate::run::Run;
 use crate::vars::var_map;
 use base64::Engine as _;
@@ -30,23 +32,35 @@ pub struct ControllerFile<'p> {
     pub requested: RequestedTask<'p>,
     /// The name as the task writes it: absolute, or relative to one of `search_places`.
     pub name: String,
-    /// Whether the host has chosen the name, because only the run knows it.
-    pub by_host: bool,
+    /// Set if the host has chosen the name, because only the run knows it.
+    pub of_run: Option<&'p NamesOfRun>,
 }
 
 impl<'p> ControllerFile<'p> {
     pub(super) fn find(plan: &'p Plan, task: u32, name: String) -> Result<Self, DelegationError> {
-        let lists = |task: &Task, name: &str| task.files.on_controller.contains(name);
-        let requested = RequestedTask::find(plan, task, |task| lists(task, &name) || lists(task, ANY_FILE));
-        let by_host = requested.as_ref().is_some_and(|requested| !lists(requested.task, &name));
+        let requested = RequestedTask::find(plan, task, |task| may_ask(task, &name));
         let why = || DelegationError::Forbidden(format!("the task {task} does not read the file `{name}`"));
-        Ok(Self { requested: requested.ok_or_else(why)?, name, by_host })
+        let requested = requested.ok_or_else(why)?;
+        let names = &requested.task.files.on_controller;
+        let of_run = (!names.known.contains(&name)).then_some(&names.of_run);
+        Ok(Self { requested, name, of_run })
+    }
+
+    /// The paths of the files that the plan has for the task, in the directory of all files.
+    pub fn planned_paths(&self) -> impl Iterator<Item = &'p str> {
+        self.requested.task.files.assets.values().map(|asset| asset.path.as_str())
     }
 
     /// The subdirectory in which the module searches first.
     pub fn subdirectory(&self) -> &'static str {
         compile::subdir(&self.requested.task.module)
     }
+}
+
+/// Whether a run may ask the controller for a file by this name.
+fn may_ask(task: &Task, name: &str) -> bool {
+    let names = &task.files.on_controller;
+    names.known.contains(name) || names.of_run != NamesOfRun::None
 }
 
 /// The answer of the controller to a request for a file, and for each further part of it.
@@ -103,7 +117,7 @@ impl<'a> Run<'a, '_> {
         if task.files.on_controller.is_empty() || of_node || modules::find_asset(task, name).is_some() {
             return Ok(None);
         }
-        if !task.files.on_controller.contains(name) && !task.files.on_controller.contains(ANY_FILE) {
+        if !may_ask(task, name) {
             return Err(format!("`{name}` was not known as a file of this task before the run, so it is not sent"));
         }
         let Some(link) = &self.options.controller else {

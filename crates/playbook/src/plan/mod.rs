@@ -1,9 +1,8 @@
 //! The plan that the compiler makes and the node runs: plain, self-contained data. Plans are
-//! compared by their SHA-256.
-//!
-//! Making a plan belongs in `compile`, and running it in `run`.
+//! compared by their SHA-256. Making a plan belongs in `compile`, and running it in `run`.
 
 mod blob;
+mod controller_names;
 pub(crate) mod delegation;
 pub(crate) mod elevation;
 mod idle_modules;
@@ -17,6 +16,7 @@ mod shared_names;
 
 use crate::vars::var_map::SharedVar;
 pub use blob::{Asset, Blob};
+pub use controller_names::{ControllerNames, NamePattern, NamesOfRun};
 pub use delegation::{DelegatedRun, Delegation, HostRules, ReplacedPlan, ResumedRun};
 pub use idle_modules::is_idle;
 pub use plan_secrets::PlanSecrets;
@@ -29,7 +29,7 @@ pub use same_play::PlayExchange;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 pub use shared_names::SharedNames;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Version of the format of a plan without Python modules. A node rejects plans of other versions.
 pub const PLAN_VERSION: u32 = 4;
@@ -388,8 +388,8 @@ pub struct TaskFiles {
     pub assets: BTreeMap<String, Asset>,
     /// Templates that the templates in `assets` include.
     pub parts: BTreeMap<String, Asset>,
-    /// Names of files that the controller sends during the run.
-    pub on_controller: BTreeSet<String>,
+    /// Files that the controller sends during the run.
+    pub on_controller: ControllerNames,
     /// The key in `DynamicInclude::choices` of each file, by its paths.
     pub choice_paths: BTreeMap<String, String>,
 }
@@ -442,8 +442,8 @@ flat_form! {
         throttle: u32,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         elevated_if: Option<String>,
-        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-        on_controller: BTreeSet<String>,
+        #[serde(default, skip_serializing_if = "ControllerNames::is_empty")]
+        on_controller: ControllerNames,
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         choice_paths: BTreeMap<String, String>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
