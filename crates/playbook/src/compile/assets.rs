@@ -38,8 +38,13 @@ pub fn join(dir: &str, name: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
+/// Directories and files with settings of all hosts. Only a playbook that names them means them.
+const OF_ALL_HOSTS: [&str; 3] = ["ansible.cfg", "group_vars", "host_vars"];
+
 /// Files below `dir` that a name with markup could match, each as a pair: its name as the task
-/// would write it, and its path.
+/// would write it, and its path. In the whole fleet directory, `*` matches neither a name with a dot
+/// at the beginning, as in a shell, nor `OF_ALL_HOSTS`: the plan goes to a host, and must not contain
+/// passwords or the variables of other hosts.
 pub(super) fn matching_files(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
     let inner = name.trim_start_matches("../");
     let ups = &name[..name.len() - inner.len()];
@@ -49,7 +54,12 @@ pub(super) fn matching_files(files: &FileSet, dir: &str, name: &str) -> Vec<(Str
         .paths_below(&dir)
         .filter_map(|path| {
             let rest = if dir.is_empty() { path } else { &path[dir.len() + 1..] };
-            wildcard(&pattern, rest).then(|| (format!("{ups}{rest}"), path.to_owned()))
+            let is_meant = |part: &str| {
+                let is_private = part.starts_with('.') || OF_ALL_HOSTS.contains(&part);
+                !dir.is_empty() || !is_private || inner.contains(part)
+            };
+            let matches = wildcard(&pattern, rest) && rest.split('/').all(is_meant);
+            matches.then(|| (format!("{ups}{rest}"), path.to_owned()))
         })
         .collect()
 }

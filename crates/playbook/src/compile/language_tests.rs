@@ -228,6 +228,29 @@ fn the_tasks_of_a_block_are_handlers() {
     assert_eq!(plan.plays[0].handlers[0].listen, ["topic"]);
 }
 
+/// A name of which nothing is known matches files of the whole directory, but not the secrets of other
+/// hosts, because the plan goes to a host.
+#[test]
+fn a_name_that_only_the_run_knows_selects_no_secrets() {
+    let list = [
+        (
+            "site.yml",
+            "- hosts: all\n  tasks:\n    - {command: id, register: r}\n    - {copy: {src: '{{ r.stdout }}', dest: /x}}\n\
+             \x20   - {copy: {src: 'host_vars/{{ r.stdout }}', dest: /y}}\n",
+        ),
+        (".vault_pass", "secret"),
+        (".git/config", "secret"),
+        ("ansible.cfg", "[defaults]\n"),
+        ("group_vars/all.yml", "a: secret\n"),
+        ("host_vars/other.yml", "a: secret\n"),
+        ("certs/ca.crt", "certificate"),
+    ];
+    let plan = compile_files(&list, &[]).plan;
+    let mut all = Vec::new();
+    plan.plays[0].each_task(&mut |task| all.extend(task.files.assets.values().map(|asset| asset.path.clone())));
+    assert_eq!(all, ["certs/ca.crt", "site.yml", "host_vars/other.yml"]);
+}
+
 #[test]
 fn a_computed_name_selects_a_file_beside_the_playbook_too() {
     let list = [
