@@ -1,6 +1,6 @@
-//! Files of variables that a real sops has encrypted: `play` and managers open them with the program
-//! sops, and the review by `lint` does not run it. `tests/tools.sh` gets sops. If this machine has
-//! none, the tests print so in capitals.
+//! Files of variables that a real sops has encrypted: `play` and managers open them with the
+//! program sops, and the review by `lint` does not run it. `tests/tools.sh` gets sops. If this
+//! machine has none, the tests print so in capitals.
 
 use crate::local::{Daemon, PROGRAM, net, one_manager, program_command, remoor, wait_until};
 use crate::python_modules::path_with;

@@ -1,5 +1,5 @@
-//! Opens what `ansible-vault` has encrypted: the formats 1.1 and 1.2 with the cipher AES256. Files of
-//! variables that `sops` has encrypted are opened with that program.
+//! Opens what `ansible-vault` has encrypted: the formats 1.1 and 1.2 with the cipher AES256. Files
+//! of variables that `sops` has encrypted are opened with that program.
 //!
 //! ```text
 //! PasswordSource -> VaultPassword -> Vault::open(ciphertext) -> plaintext

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 /// Maximum duration of a program. It may ask a service, but not wait for ever.
 const PROGRAM_MAX: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(10);
-/// Time in which a failed program's standard error must end. A process that the program has left may
-/// keep the pipe open.
+/// Time in which a failed program's standard error must end. A process that the program has left
+/// may keep the pipe open.
 const ERRORS_WAIT: Duration = Duration::from_secs(1);
 /// Maximum size of the standard error that is read, in bytes.
 const ERRORS_MAX: u64 = 4 << 10;
 
 /// Runs the command, gives it `input`, and returns its standard output. An output of more than
 /// `output_max` bytes is cut after one more byte. The standard error is that of the caller, unless
-/// the command says otherwise. The error is a phrase that follows the name of the program, for example
-/// `did not end within 60 s`.
+/// the command says otherwise. The error is a phrase that follows the name of the program, for
+/// example `did not end within 60 s`.
 ///
 /// The program leads its own process group, so that all of its processes are killed if it does not
 /// end. So it cannot ask on the terminal, unlike in Ansible.

@@ -148,7 +148,8 @@ pub struct Vault {
     /// The files with passwords, and the programs that print them.
     password_files: Vec<PathBuf>,
     /// The files that sops could not open. The lock is held during a run, so that a waiting thread
-    /// does not run sops again for the same file. So different files are opened one after the other.
+    /// does not run sops again for the same file. So different files are opened one after the
+    /// other.
     sops_runs: Mutex<RecentMap<[u8; 32], (Instant, VaultError)>>,
     opened: Mutex<RecentMap<[u8; 32], Result<Opened, VaultError>>>,
     files: Mutex<RecentMap<String, OpenedFile>>,

@@ -136,8 +136,8 @@ mod tests {
             assert_eq!(config.contains(ANSIBLE), is_refused, "{config}");
             let places: Vec<u32> = summary.needs_ansible.iter().map(|fault| fault.line).collect();
             assert_eq!(places, if is_refused { vec![3] } else { vec![] });
-            // Otherwise the second import would copy the first fleet, because it lies in the directory
-            // of the playbook.
+            // Otherwise the second import would copy the first fleet, because it lies in the
+            // directory of the playbook.
             std::fs::remove_dir_all(request.into).unwrap();
         }
     }

@@ -186,9 +186,9 @@ fn read_facts(path: &Path) -> Result<Map<String, Value>, Fault> {
     Ok(with_both_names(inner))
 }
 
-/// Facts of a Debian 12.12 host. The architecture differs from host to host, so it is not among them.
-/// The point release differs too, but the names of files and the conditions of roles mostly depend
-/// on the major version only.
+/// Facts of a Debian 12.12 host. The architecture differs from host to host, so it is not among
+/// them. The point release differs too, but the names of files and the conditions of roles mostly
+/// depend on the major version only.
 fn debian_12_facts() -> Map<String, Value> {
     let facts = json!({
         "distribution": "Debian",

@@ -380,7 +380,8 @@ mod tests {
         for (pattern, name) in [("/etc/host*", "fileglob"), ("host_vars/*", "fileglob"), ("~/.bashrc", "first_found")] {
             assert_eq!(perform(name, pattern, true), LookupAnswer::Items(Vec::new()), "{pattern}");
         }
-        // A pattern shows no random name, not even one that the host may choose if it knows the name.
+        // A pattern shows no random name, not even one that the host may choose if it knows the
+        // name.
         let other = tempfile::tempdir().unwrap();
         let file = other.path().join("made");
         std::fs::write(&file, "made").unwrap();

@@ -42,9 +42,9 @@ pub fn join(dir: &str, name: &str) -> Option<String> {
 const OF_ALL_HOSTS: [&str; 3] = ["ansible.cfg", "group_vars", "host_vars"];
 
 /// Files below `dir` that a name with markup could match, each as a pair: its name as the task
-/// would write it, and its path. In the whole fleet directory, `*` matches neither a name with a dot
-/// at the beginning, as in a shell, nor `OF_ALL_HOSTS`: the plan goes to a host, and must not contain
-/// passwords or the variables of other hosts.
+/// would write it, and its path. In the whole fleet directory, `*` matches neither a name with a
+/// dot at the beginning, as in a shell, nor `OF_ALL_HOSTS`: the plan goes to a host, and must not
+/// contain passwords or the variables of other hosts.
 pub(super) fn matching_files(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
     let inner = name.trim_start_matches("../");
     let ups = &name[..name.len() - inner.len()];
@@ -322,8 +322,8 @@ impl Compiler<'_> {
         out
     }
 
-    /// Adds files of later directories for a computed `src`: the file that the known variables name,
-    /// and for templates all matches.
+    /// Adds files of later directories for a computed `src`: the file that the known variables
+    /// name, and for templates all matches.
     fn add_other_directories(
         &self,
         own: &Context,

@@ -60,7 +60,8 @@ impl<'a> Compiler<'a> {
         Some(content)
     }
 
-    /// Like `content`, for a YAML file that is then given to `open_texts`. It may be encrypted by sops.
+    /// Like `content`, for a YAML file that is then given to `open_texts`. It may be encrypted by
+    /// sops.
     pub(super) fn yaml_content(&mut self, path: &str) -> Option<Cow<'a, [u8]>> {
         let (content, key) = self.open_content(path, is_encrypted_yaml)?;
         if let Some(key) = key {

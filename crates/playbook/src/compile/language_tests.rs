@@ -228,8 +228,8 @@ fn the_tasks_of_a_block_are_handlers() {
     assert_eq!(plan.plays[0].handlers[0].listen, ["topic"]);
 }
 
-/// A name of which nothing is known matches files of the whole directory, but not the secrets of other
-/// hosts, because the plan goes to a host.
+/// A name of which nothing is known matches files of the whole directory, but not the secrets of
+/// other hosts, because the plan goes to a host.
 #[test]
 fn a_name_that_only_the_run_knows_selects_no_secrets() {
     let list = [

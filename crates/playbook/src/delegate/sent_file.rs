@@ -8,8 +8,8 @@
 //! ```
 //! The host may be compromised. So the plan lists the names: they are computed before the run, and
 //! no value of the host is part of them. If only the run knows a name, the controller sends a file
-//! that the plan has for the task, or one below a path that `tempfile` has made on the controller in
-//! this run. If the plan has no file for the task, it may send a file below the directory of all
+//! that the plan has for the task, or one below a path that `tempfile` has made on the controller
+//! in this run. If the plan has no file for the task, it may send a file below the directory of all
 //! files, whose name fits the fixed texts that the playbook writes.
 
 use super::{ControllerLink, DelegationError, Request, RequestedTask};

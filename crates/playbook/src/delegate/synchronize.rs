@@ -31,7 +31,8 @@ const ENVIRONMENT: &str = "environment";
 pub struct RsyncTransfer {
     options: Map<String, Value>,
     environment: Map<String, Value>,
-    /// The options on whose values the host of the plan has an influence, and perhaps `environment`.
+    /// The options on whose values the host of the plan has an influence, and perhaps
+    /// `environment`.
     by_host: BTreeSet<String>,
     privileges: TaskPrivileges,
     /// The file with the task, for relative paths.

@@ -107,8 +107,8 @@ fn entry(call: &mut ModuleCall) -> ModuleResult {
         if let Some(groups) = groups.filter(|g| !g.is_empty()) {
             flags.extend(["--groups".into(), groups.into_iter().collect::<Vec<_>>().join(",")]);
         }
-        // useradd refuses a user whose own group exists already. As in Ansible, the user then gets the
-        // default group.
+        // useradd refuses a user whose own group exists already. As in Ansible, the user then gets
+        // the default group.
         if !flags.iter().any(|flag| flag == "--gid") && call.ground.node.group(&name).is_some_and(|e| e[0] == name) {
             flags.push("--no-user-group".into());
         }
@@ -256,8 +256,8 @@ fn predict_home(call: &mut ModuleCall, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The group of a user that has no group of its own: Debian's `GROUP` in /etc/default/useradd, which
-/// the node may have changed.
+/// The group of a user that has no group of its own: Debian's `GROUP` in /etc/default/useradd,
+/// which the node may have changed.
 const DEFAULT_GID: &str = "100";
 /// Ids that stand for unknown ids in check mode. No real account has them.
 const PLACEHOLDERS: RangeInclusive<u32> = 4_199_000_000..=4_200_000_000;

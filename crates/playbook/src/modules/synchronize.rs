@@ -90,9 +90,9 @@ impl RsyncCommand {
     }
 }
 
-/// The command of rsync as Ansible builds and registers it. Only what the playbook itself writes for
-/// this machine may contain `$NAME` and `~`: the host may have an influence on the path on the other
-/// machine, and would get values of the environment of this machine.
+/// The command of rsync as Ansible builds and registers it. Only what the playbook itself writes
+/// for this machine may contain `$NAME` and `~`: the host may have an influence on the path on the
+/// other machine, and would get values of the environment of this machine.
 fn command_line(call: &ModuleCall, program: &str, check: bool) -> Result<RsyncCommand, String> {
     let mut command = RsyncCommand { argv: vec![program.to_owned()], shown: vec![program.to_owned()] };
     let mut add = |holds: bool, option: &str| command.add(holds, option);
@@ -179,8 +179,8 @@ fn split_options(call: &ModuleCall, name: &str) -> Vec<String> {
     }
 }
 
-/// A path of rsync; `remote` is the option with the path on the other machine. A relative path is one
-/// of the controller, below the directory of the playbook.
+/// A path of rsync; `remote` is the option with the path on the other machine. A relative path is
+/// one of the controller, below the directory of the playbook.
 fn path(call: &ModuleCall, name: &str, remote: Option<&str>) -> Result<String, String> {
     let text = call.required_text(&[name])?;
     let text = if remote == Some(name) { text } else { call.expand(&text) };
