@@ -65,13 +65,16 @@ struct State {
     /// By host: its own values.
     own: BTreeMap<String, SizedValues<HostValues>>,
     /// By host: what it has set in the current batch so far, as far as others read it there, in
-    /// order. Each item has the place of the task that has set the values; None: they are those at
-    /// the begin of the play.
-    now: BTreeMap<String, Vec<(Option<Place>, SizedValues<HostValues>)>>,
+    /// order.
+    now: BTreeMap<String, Vec<SetValues>>,
     batch: BTreeMap<String, HostOfBatch>,
     /// By host: the values that other hosts have set for it.
     given: BTreeMap<String, SizedValues<HostValues>>,
 }
+
+/// Values, with the place of the task that has set them. None: they are those at the begin of the
+/// play.
+type SetValues = (Option<Place>, SizedValues<HostValues>);
 
 /// Values with their size in bytes, because it takes long to determine the size.
 #[derive(Debug, Default)]

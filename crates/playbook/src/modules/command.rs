@@ -129,7 +129,7 @@ pub fn script(call: &mut ModuleCall) -> ModuleResult {
 }
 
 fn execute(call: &mut ModuleCall, argv: Vec<String>, said: Value) -> ModuleResult {
-    let dir = call.text(&["chdir"]).map(|dir| call.from_working_dir(PathBuf::from(call.expand(&dir))));
+    let dir = call.text(&["chdir"]).map(|dir| call.resolve_in_working_dir(PathBuf::from(call.expand(&dir))));
     if let Some(dir) = dir.as_deref().filter(|dir| !call.ground.node.is_directory(dir)) {
         return Err(call.ground.node.note_missing(format!("`chdir`: {} is not a directory", dir.display())));
     }

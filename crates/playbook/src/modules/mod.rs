@@ -220,7 +220,7 @@ impl<'a> ModuleCall<'a, '_> {
     /// A path option: absolute after expansion, without `..`.
     pub fn path(&self, names: &[&str]) -> Result<PathBuf, String> {
         let text = self.required_text(names)?;
-        let path = self.from_working_dir(PathBuf::from(self.expand(&text)));
+        let path = self.resolve_in_working_dir(PathBuf::from(self.expand(&text)));
         if !path.is_absolute() || path.components().any(|c| c == Component::ParentDir) {
             return Err(format!("`{text}` is not an absolute path without `..`"));
         }
@@ -230,7 +230,7 @@ impl<'a> ModuleCall<'a, '_> {
 
     /// Makes a relative path absolute if the run has a working directory. Leading `..` lead to its
     /// parents.
-    pub fn from_working_dir(&self, path: PathBuf) -> PathBuf {
+    pub fn resolve_in_working_dir(&self, path: PathBuf) -> PathBuf {
         let Some(dir) = self.ground.options.working_dir.as_deref().filter(|_| path.is_relative()) else { return path };
         let parts: Vec<_> = path.components().filter(|part| *part != Component::CurDir).collect();
         let ups = parts.iter().take_while(|part| **part == Component::ParentDir).count();
