@@ -134,6 +134,7 @@ fn a_file_that_the_run_has_made_on_the_controller_is_sent_and_another_is_not() {
     let Some(server) = start() else { return };
     fs::create_dir(server.path("pki")).expect("a directory");
     server.write("pki/below", "below\n");
+    server.write(".secret", "s\n");
     let tasks = r#"
     - {tempfile: {state: directory}, delegate_to: localhost, register: tmp}
     - {copy: {content: 'made {{ 1 + 1 }}', dest: '{{ tmp.path }}/made'}, delegate_to: localhost}
@@ -142,7 +143,7 @@ fn a_file_that_the_run_has_made_on_the_controller_is_sent_and_another_is_not() {
     - {copy: {src: '{{ path }}', dest: '{{ dir }}/copied'}}
     - {template: {src: '{{ tmp.path }}/t.j2', dest: '{{ dir }}/templated'}}
     - {shell: 'echo /etc/hostname', register: r}
-    - {copy: {src: '{{ item }}', dest: '{{ dir }}/x'}, loop: ['{{ r.stdout }}', '/etc/..{{ r.stdout }}', '{{ dir }}/{{ "hosts" if r.rc == 0 }}'], register: refused, ignore_errors: true}
+    - {copy: {src: '{{ item }}', dest: '{{ dir }}/x'}, loop: ['{{ r.stdout }}', '/etc/..{{ r.stdout }}', '{{ dir }}/{{ ".secret" if r.rc == 0 }}'], register: refused, ignore_errors: true}
     - {copy: {src: '{{ dir }}/bel{{ r.rc }}w', dest: '{{ dir }}/x'}, register: missing, ignore_errors: true}
     - {copy: {src: "{{ dir }}/pki/{{ 'below' if r.rc == 0 else 'x' }}", dest: '{{ dir }}/y'}}
     - {file: {path: '{{ tmp.path }}', state: absent}, delegate_to: localhost}
