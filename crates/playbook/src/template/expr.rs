@@ -192,42 +192,20 @@ fn again_if_undefined<T>(
     })
 }
 
-/// Evaluates a condition (`when`, `changed_when`, `until` ...). As in Ansible, a result that is not
-/// a boolean is an error.
+/// Evaluates a condition (`when`, `changed_when`, `until` ...). A result that is not a boolean counts
+/// by its truth, as in Ansible before 2.19. Ansible 2.19 fails.
 pub fn truth(scope: &ExprScope, text: &str) -> Result<bool, Error> {
-    let text = template_in_quotes(text).unwrap_or(text);
-    let inner = inner_expression(text);
-    let value = match inner {
+    let value = match inner_expression(text) {
         Some(_) => native(scope, text)?,
         None => eval(scope, text)?,
     };
     if value.is_undefined() {
         return Err(Error::new(ErrorKind::UndefinedError, format!("`{}` is undefined", text.trim())));
     }
-    // A template may give the text of a boolean, which Ansible evaluates again.
-    match value.as_str().filter(|_| inner.is_some()) {
-        Some("True" | "true") => return Ok(true),
-        Some("False" | "false") => return Ok(false),
-        _ => {}
-    }
-    if value.kind() != ValueKind::Bool {
-        let message = format!(
-            "a condition must be true or false, found a value of type {}; write `x | bool` or \
-                `x | length > 0`",
-            python::type_name(&value)
-        );
-        return Err(Error::new(ErrorKind::InvalidOperation, message));
-    }
-    Ok(value.is_true())
-}
-
-/// The template between the quotes, if a condition is a single quoted text with markup. Ansible
-/// renders it.
-fn template_in_quotes(text: &str) -> Option<&str> {
-    let trimmed = text.trim();
-    let quote = trimmed.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
-    let inner = trimmed.strip_prefix(quote)?.strip_suffix(quote)?;
-    (inner.contains("{{") && !inner.contains(quote)).then_some(inner)
+    Ok(match value.as_str() {
+        Some("False" | "false") => false,
+        _ => value.is_true(),
+    })
 }
 
 /// Renders a text of a playbook or inventory. If it prints a single value, returns that value with
