@@ -45,9 +45,11 @@ pub fn synchronize(call: &mut ModuleCall) -> ModuleResult {
                 done.stderr.trim_end()
             )));
         }
-        // The shell of the other machine ends with this code if it finds no rsync.
+        // The shell of the other machine ends with 127 if it finds no rsync. rsync does not always
+        // learn this code before it ends itself.
+        let is_missing = rc == 127 || done.stderr.contains("not found");
         let hint =
-            if rc == 127 { "rsync is missing on the other machine: install the package rsync there\n" } else { "" };
+            if is_missing { "rsync is missing on the other machine: install the package rsync there\n" } else { "" };
         let msg = format!("{}{hint}", done.stderr);
         let keys = json!({"cmd": command, "msg": msg, "rc": rc});
         return Ok(TaskOutcome { failed: true, ..TaskOutcome::default() }.with_result(keys));

@@ -192,8 +192,8 @@ fn again_if_undefined<T>(
     })
 }
 
-/// Evaluates a condition (`when`, `changed_when`, `until` ...). A result that is not a boolean counts
-/// by its truth, as in Ansible before 2.19. Ansible 2.19 fails.
+/// Evaluates a condition (`when`, `changed_when`, `until` ...). A result that is not a boolean
+/// counts by its truth, as in Ansible before 2.19. Ansible 2.19 fails.
 pub fn truth(scope: &ExprScope, text: &str) -> Result<bool, Error> {
     let value = match inner_expression(text) {
         Some(_) => native(scope, text)?,
