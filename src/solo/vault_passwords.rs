@@ -11,6 +11,10 @@ use std::sync::Arc;
 const NEXT: &str = "name the password with --vault-password-file FILE or --vault-id ID@FILE, in \
     ANSIBLE_VAULT_PASSWORD_FILE, or in ansible.cfg";
 
+/// The same if `ansible.cfg` names a program, in a review of a directory.
+const NOT_RUN: &str = "lint and apply do not run the password program that ansible.cfg names; name it with \
+    --vault-password-file";
+
 /// The programs that may run to print a password.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Programs {
@@ -76,18 +80,10 @@ impl VaultOptions {
             split_sources(value, list).for_each(|word| add(PasswordSource::parse(word), project, &config));
         }
         let files = sources.iter().map(|(source, _)| source.path.clone()).collect();
-        let (mut passwords, mut warnings) = (Vec::new(), Vec::from_iter(ignored));
+        let (mut passwords, mut warnings, mut next) = (Vec::new(), Vec::from_iter(ignored), NEXT);
         for (source, option) in sources {
             match source.read_lazily() {
-                Ok(LazyPassword::Program(_)) if option == config && programs == Programs::OfUser => {
-                    let fault = Fault::warn(
-                        &option,
-                        0,
-                        0,
-                        "lint and apply do not run the password program that this file names",
-                    );
-                    warnings.push(fault.hint("name the program with --vault-password-file FILE"));
-                }
+                Ok(LazyPassword::Program(_)) if option == config && programs == Programs::OfUser => next = NOT_RUN,
                 Ok(password) => passwords.push(password),
                 Err(error) if option == config => warnings.push(Fault::warn(&option, 0, 0, message(&error))),
                 Err(error) => faults.push(Fault::error(&option, 0, 0, message(&error))),
@@ -98,7 +94,7 @@ impl VaultOptions {
         if !grave.is_empty() {
             return Err(grave);
         }
-        Ok((Vault::with_programs(passwords, NEXT).with_password_files(files), warnings))
+        Ok((Vault::with_programs(passwords, next).with_password_files(files), warnings))
     }
 }
 
@@ -146,7 +142,9 @@ mod tests {
         // A review runs no program of the directory.
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
         let (vault, warnings) = VaultOptions::default().read(&shared).unwrap();
-        assert!(vault.open(TOKEN).is_err() && !ran() && warnings.len() == 1, "{warnings:?}");
+        let error = vault.open(TOKEN).unwrap_err();
+        assert!(vault.next_step(&error).unwrap().contains("do not run the password program") && !ran(), "{error}");
+        assert!(warnings.is_empty(), "{warnings:?}");
         let (vault, warnings) = read(0o755);
         assert!(warnings.is_empty() && !ran(), "{warnings:?}");
         assert!(vault.open(TOKEN).is_ok() && ran());

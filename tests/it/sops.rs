@@ -2,22 +2,19 @@
 //! program sops, and the review by `lint` does not run it. `tests/tools.sh` gets sops. If this
 //! machine has none, the tests print so in capitals.
 
+use crate::disaster::text;
 use crate::local::{Daemon, PROGRAM, net, one_manager, program_command, remoor, wait_until};
-use crate::python_modules::path_with;
+use crate::python_modules::{path_with, write_files};
 use crate::time_limit::BoundedCommand;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 /// A key of age that only these tests use.
 const IDENTITY: &str = "AGE-SECRET-KEY-1P47V4PXD0GXAGM0GHG6250NXL6NCZJS0F227FVW70VF9UCTU5GCQ2RQAE2";
 const RECIPIENT: &str = "age18whufjr4py54jum8kp85qqg33ps672g6zukjagf5gdfzlq8dns5swj6hjd";
 const SECRET: &str = "correct horse battery";
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
 
 fn has_sops() -> bool {
     let found = Command::new("sops").args(["--version", "--disable-version-check"]).output().is_ok();
@@ -37,14 +34,6 @@ fn encrypt(dir: &Path, plain: &str, format: &str) -> String {
     assert!(output.status.success(), "{}", text(&output));
     fs::remove_file(path).expect("removed");
     String::from_utf8(output.stdout).expect("UTF-8")
-}
-
-fn write_files(dir: &Path, files: &[(&str, &str)]) {
-    for (name, text) in files {
-        let path = dir.join(name);
-        fs::create_dir_all(path.parent().expect("a parent")).expect(name);
-        fs::write(path, text).expect(name);
-    }
 }
 
 /// The key file, in `dir`.

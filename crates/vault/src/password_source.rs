@@ -162,11 +162,16 @@ mod tests {
     fn bad_sources_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let fails = file(dir.path(), "fails", "#!/bin/sh\nexit 3\n", 0o700);
+        let endless = file(dir.path(), "endless", "#!/bin/sh\nyes\n", 0o700);
         let large = file(dir.path(), "large", &"x".repeat(65 << 10), 0o600);
         let empty = file(dir.path(), "empty", " \n", 0o600);
-        for (path, why) in
-            [(fails, "failed"), (large, "larger than"), (empty, "is empty"), (dir.path().join("none"), "can't be read")]
-        {
+        for (path, why) in [
+            (fails, "failed"),
+            (endless, "printed more than 65536 bytes"),
+            (large, "larger than"),
+            (empty, "is empty"),
+            (dir.path().join("none"), "can't be read"),
+        ] {
             let error = PasswordSource::from_file(&path).read().unwrap_err().to_string();
             assert!(error.contains(why) && error.contains(&path.display().to_string()), "{error}");
         }

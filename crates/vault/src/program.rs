@@ -17,9 +17,9 @@ const ERRORS_WAIT: Duration = Duration::from_secs(1);
 const ERRORS_MAX: u64 = 4 << 10;
 
 /// Runs the command, gives it `input`, and returns its standard output. An output of more than
-/// `output_max` bytes is cut after one more byte. The standard error is that of the caller, unless
-/// the command says otherwise. The error is a phrase that follows the name of the program, for
-/// example `did not end within 60 s`.
+/// `output_max` bytes is an error, and ends the program at once. The standard error is that of the
+/// caller, unless the command says otherwise. The error is a phrase that follows the name of the
+/// program, for example `did not end within 60 s`.
 ///
 /// The program leads its own process group, so that all of its processes are killed if it does not
 /// end. So it cannot ask on the terminal, unlike in Ansible.
@@ -44,6 +44,9 @@ fn wait(child: &mut Child, input: Option<Vec<u8>>, output_max: u64) -> Result<Ve
     let deadline = Instant::now() + PROGRAM_MAX;
     let late = || format!("did not end within {} s", PROGRAM_MAX.as_secs());
     let bytes = output.recv_timeout(PROGRAM_MAX).map_err(|_| late())?.map_err(|e| format!("can't be read: {e}"))?;
+    if bytes.len() as u64 > output_max {
+        return Err(format!("printed more than {output_max} bytes"));
+    }
     loop {
         match child.try_wait().map_err(|e| format!("is lost: {e}"))? {
             Some(status) if status.success() => return Ok(bytes),

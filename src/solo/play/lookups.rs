@@ -3,7 +3,7 @@
 
 use super::PreparedPlay;
 use crate::module_packer::{LookupPlugins, ModulePolicy};
-use remoor_playbook::{LookupAnswer, LookupCall, PlannedLookup, PluginKind};
+use remoor_playbook::{LookupAnswer, LookupCall, PlannedLookup, PluginKind, is_private_name};
 use remoor_vault::{Vault, is_encrypted};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -18,9 +18,6 @@ const FILE_MAX: u64 = 1 << 20;
 /// Lookups whose arguments may depend on values of a host, because they only read files below the
 /// playbook's directory. Any other lookup could run a command or read a file elsewhere.
 const CHOSEN_BY_HOST: [&str; 4] = ["file", "fileglob", "first_found", "template"];
-/// Names of files and directories with variables and secrets of all hosts. A host may not choose
-/// them.
-const OF_OTHER_HOSTS: [&str; 3] = ["group_vars", "host_vars", "ansible.cfg"];
 /// Why a lookup is not performed.
 const BY_HOST: &str = "they depend on facts, on results of tasks, or on variables that a task has set";
 /// Maximum number of files of one pattern.
@@ -164,11 +161,9 @@ fn real_paths(paths: impl IntoIterator<Item = PathBuf>) -> BTreeSet<PathBuf> {
     paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
 }
 
-/// Whether a host may not choose a path with this component below the directory of all files. A
-/// name with a dot at the beginning is often that of a secret, for example `.vault_pass` or `.git`.
+/// Whether a host may not choose a path with this component below the directory of all files.
 fn is_refused(part: std::path::Component) -> bool {
-    let name = part.as_os_str();
-    name.as_encoded_bytes().starts_with(b".") || OF_OTHER_HOSTS.iter().any(|one| name == *one)
+    is_private_name(&part.as_os_str().to_string_lossy())
 }
 
 /// Opens a file. `by_host`: a host has chosen it, so a link that has replaced it since the check of

@@ -2,7 +2,7 @@
 
 use super::{Compiler, Context, lookup, wildcard};
 use crate::lang::hosts::LOCAL;
-use crate::plan::{Asset, Blob, RepeatKind, Task};
+use crate::plan::{Asset, Blob, RepeatKind, Task, is_private_name};
 use crate::template::{dialect, expr, lint, tera_text};
 use crate::vars::var_map;
 use crate::vars::variable_scope::OMIT;
@@ -38,13 +38,9 @@ pub fn join(dir: &str, name: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Directories and files with settings of all hosts. Only a playbook that names them means them.
-const OF_ALL_HOSTS: [&str; 3] = ["ansible.cfg", "group_vars", "host_vars"];
-
 /// Files below `dir` that a name with markup could match, each as a pair: its name as the task
-/// would write it, and its path. In the whole fleet directory, `*` matches neither a name with a
-/// dot at the beginning, as in a shell, nor `OF_ALL_HOSTS`: the plan goes to a host, and must not
-/// contain passwords or the variables of other hosts.
+/// would write it, and its path. In the whole fleet directory, `*` matches no private name: the
+/// plan goes to a host, and must not contain passwords or the variables of other hosts.
 pub(super) fn matching_files(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
     let inner = name.trim_start_matches("../");
     let ups = &name[..name.len() - inner.len()];
@@ -54,10 +50,8 @@ pub(super) fn matching_files(files: &FileSet, dir: &str, name: &str) -> Vec<(Str
         .paths_below(&dir)
         .filter_map(|path| {
             let rest = if dir.is_empty() { path } else { &path[dir.len() + 1..] };
-            let is_meant = |part: &str| {
-                let is_private = part.starts_with('.') || OF_ALL_HOSTS.contains(&part);
-                !dir.is_empty() || !is_private || inner.contains(part)
-            };
+            let is_meant =
+                |part: &str| !dir.is_empty() || !is_private_name(part) || pattern.split('/').any(|own| own == part);
             let matches = wildcard(&pattern, rest) && rest.split('/').all(is_meant);
             matches.then(|| (format!("{ups}{rest}"), path.to_owned()))
         })

@@ -4,6 +4,16 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
+/// Files and directories with settings and variables of all hosts.
+const OF_ALL_HOSTS: [&str; 3] = ["ansible.cfg", "group_vars", "host_vars"];
+
+/// Whether a file or directory of a playbook is private: a host gets it only if the playbook itself
+/// writes its name. A name with a dot at the beginning is often that of a secret, for example
+/// `.vault_pass` or `.git`.
+pub fn is_private_name(name: &str) -> bool {
+    name.starts_with('.') || OF_ALL_HOSTS.contains(&name)
+}
+
 /// The files of the controller for which the run of a task may ask.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControllerNames {

@@ -16,7 +16,7 @@ mod shared_names;
 
 use crate::vars::var_map::SharedVar;
 pub use blob::{Asset, Blob};
-pub use controller_names::{ControllerNames, NamePattern, NamesOfRun};
+pub use controller_names::{ControllerNames, NamePattern, NamesOfRun, is_private_name};
 pub use delegation::{DelegatedRun, Delegation, HostRules, ReplacedPlan, ResumedRun};
 pub use idle_modules::is_idle;
 pub use plan_secrets::PlanSecrets;
